@@ -327,7 +327,8 @@ def hf_config(run: Row) -> Any:
         "num_position_embeddings": run["positions"],
     }
     out = transformers.AutoConfig.for_model(run["kind"], text_config=text, vision_config=tower, tie_word_embeddings=False)
-    out.text_config.mtp_num_hidden_layers = 0  # verl/utils/megatron_utils.py: check_mtp_config
+    # 0 without multi-token prediction (verl/utils/megatron_utils.py: check_mtp_config)
+    out.text_config.mtp_num_hidden_layers = run.get("mtp", 0)
     out.text_config.full_attention_interval = 4
     out.image_token_id, out.video_token_id, out.vision_start_token_id = vision.IMAGE, vision.VIDEO, vision.VISION_START
     return out
@@ -369,6 +370,7 @@ def of_megatron_bridge(run: Row) -> Any:
     provider.linear_key_head_dim, provider.linear_num_key_heads = run["key_dim"], run["key_heads"]
     provider.linear_value_head_dim, provider.linear_num_value_heads = run["value_dim"], run["value_heads"]
     provider.share_embeddings_and_output_weights = False
+    provider.mtp_num_layers = run.get("mtp") or None
     provider.vision_config, provider.hf_text_config, provider.head_dim = config.vision_config, text, run["head_dim"]
     provider.mrope_section = text.rope_parameters["mrope_section"]
     overrides = {

@@ -243,7 +243,7 @@ def overrides_of(run: Row) -> Row:
     from megatron.core.transformer.enums import AttnBackend
 
     out: Row = {"perform_initialization": False, "attention_backend": AttnBackend.flash}
-    out |= {"gradient_accumulation_fusion": run["fused"], "cross_entropy_loss_fusion": False}
+    out |= {"gradient_accumulation_fusion": run["fused"], "cross_entropy_loss_fusion": run.get("native", False)}
     if run["recompute"] != "none":
         out["recompute_granularity"] = run["recompute"]
     if run["recompute"] == "full":

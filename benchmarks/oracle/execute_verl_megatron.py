@@ -16,7 +16,6 @@ added up. A line: the settings, parameters of the rank, and `peaks` of forward a
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import sys
 import types
@@ -28,13 +27,10 @@ from typing import Any
 import execute_megatron_vision as vision
 import megatron_te
 import torch
-import torch.distributed as dist
-import transformers
 import typing_extensions
 from execute import ROOT, Row
-from execute_megatron_local import Resized
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
+from verl_megatron_step import Config, execute
 
 BASE: Row = {
     "kind": "qwen2",
@@ -123,13 +119,6 @@ def route_evenly() -> None:
     Router.gating = gating
 
 
-class Config(transformers.PretrainedConfig):
-    """What verl's converter asks: `in` too."""
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.__dict__
-
-
 def hf_config(run: Row) -> Any:
     width = run["hidden"] // run["heads"]
     fields = {
@@ -178,6 +167,7 @@ def model_of(run: Row) -> Any:
     from megatron.core.transformer.module import Float16Module
     from verl.models.mcore import registry
 
+    megatron_te.Router.top = run["top"]
     config = hf_config(run)
     made = registry.hf_to_mcore_config(config, torch.bfloat16, **overrides_of(run))
     model = registry.init_mcore_model(made, config, True, True, freeze_moe_router=False)
@@ -222,58 +212,6 @@ def loss_of(run: Row, model: Any) -> torch.Tensor:
     return sum(each.mean() for each in output.values())  # type: ignore[return-value]
 
 
-class Step:
-    def __init__(self, run: Row, model: Any, storages: Resized) -> None:
-        self.run, self.model, self.storages = run, model, storages
-
-    def __call__(self) -> Row:
-        storages = self.storages
-        base = storages.live
-        storages.highest = storages.live
-        loss = loss_of(self.run, self.model)
-        forward = storages.highest - base
-        storages.highest = storages.live
-        loss.backward()
-        backward = storages.highest - base
-        del loss
-        gc.collect()
-        return {"peaks": {"forward": forward, "backward": backward}, "left": storages.live - base}
-
-
-def execute(changes: Row) -> Row:
-    from megatron.core import parallel_state
-
-    run = {**BASE, **changes}
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=max(run["tensor"], run["expert"]))
-    parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=run["tensor"],
-        expert_model_parallel_size=run["expert"],
-        expert_tensor_parallel_size=1 if run["expert"] > 1 else None,
-        create_gloo_process_groups=False,
-    )
-    parallel_state.get_global_memory_buffer().buffer.clear()
-    megatron_te.Router.top = run["top"]
-    try:
-        model = model_of(run)
-        storages = Resized()
-        for tensor in [*model.parameters(), *model.buffers()]:
-            storages.own(tensor)
-        gc.collect()
-        megatron_te.Clock.now = storages
-        with storages:
-            step = Step(run, model, storages)
-            step()  # what it makes and leaves is there from now on
-            second, third = step(), step()
-        assert second["left"] == 0 and second == third, (changes, second, third)
-        return {"run": run, "parameters": sum(p.numel() for p in model.parameters()), "peaks": second["peaks"]}
-    finally:
-        megatron_te.Clock.now = None
-        parallel_state.destroy_model_parallel()
-        dist.destroy_process_group()
-        sys.modules["transformer_engine.pytorch.module.base"]._dummy_wgrads.clear()
-        gc.collect()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("core", "te", "verl"):
@@ -285,9 +223,9 @@ def main() -> None:
     prepare(given.core, given.te, given.verl)
     if given.only:
         for number in given.only:
-            print(json.dumps(execute(RUNS[number])))
+            print(json.dumps(execute({**BASE, **RUNS[number]}, model_of, loss_of)))
         return
-    lines = [json.dumps(execute(changes), separators=(",", ":")) for changes in RUNS]
+    lines = [json.dumps(execute({**BASE, **changes}, model_of, loss_of), separators=(",", ":")) for changes in RUNS]
     given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

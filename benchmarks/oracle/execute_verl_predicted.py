@@ -8,7 +8,8 @@ Needs torch, transformers, einops, safetensors, megatron-core 0.18.0, the Python
 the model, verl/models/mcore/mtp_patch.py patches it as patch_engine_mtp does, gptmodel_forward_model_engine
 (verl/models/mcore/model_forward.py) packs the sequences, rolls labels and masks and runs it, and log-probs come from
 vocab_parallel_log_probs_from_logits behind the division by the temperature (_lm_head_logits_processor). `native`: the blocks' loss and
-weights' gradients are fused, as Megatron-Bridge's GPTModelProvider has them. The policy's loss is one number a token.
+weights' gradients are fused, as Megatron-Bridge's GPTModelProvider has them. `runs` is model.mtp.enable_train: without it the block is
+there and nothing calls it. `packed` is use_remove_padding. The policy's loss is one number a token.
 
 Megatron-core 0.18.0 itself fails where a block is checkpointed: its forward hands over a padding_mask that its checkpoint does not
 take. It is dropped here, where it is None; main takes it.
@@ -22,7 +23,6 @@ without gradients (`gradients` false) the highest level of that.
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import json
 import sys
@@ -31,14 +31,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import execute_megatron_linear as linear
 import execute_megatron_vision as vision
-import megatron_te
 import torch
-import torch.distributed as dist
-import transformers
 from execute import ROOT, Row
-from execute_megatron_local import Resized
-from torch.testing._internal.distributed.fake_pg import FakeStore
+from verl_megatron_step import Config, execute
 
 BASE: Row = {
     "layers": 4,
@@ -56,7 +53,10 @@ BASE: Row = {
     "native": False,
     "entropy": False,
     "first": True,
+    "last": True,
     "gradients": True,
+    "packed": True,
+    "runs": True,
 }
 SPLIT: Row = {"tensor": 2}
 UNIFORM: Row = {"recompute": "full", "recompute_method": "uniform", "recompute_layers": 1}
@@ -65,6 +65,8 @@ NATIVE: Row = {"native": True}
 ENTROPY: Row = {"entropy": True}
 ALONE: Row = {"gradients": False, "entropy": True}  # the pass of the old log-probs
 LAST: Row = {"first": False}  # the last stage of two: parameters alone
+IDLE: Row = {"runs": False}  # model.mtp.enable without enable_train
+PADDED: Row = {"packed": False}
 RUNS: list[Row] = [
     {},
     SPLIT,
@@ -92,12 +94,30 @@ RUNS: list[Row] = [
     NATIVE | LARGE | ALONE,
     {"layers": 2, "hidden": 512, "ffn": 1536},
     SPLIT | UNIFORM | {"layers": 2, "hidden": 512, "ffn": 1536},
+    IDLE,
+    SPLIT | UNIFORM | IDLE,
+    SPLIT | NATIVE | IDLE,
+    SPLIT | LARGE | ENTROPY | IDLE,
+    SPLIT | IDLE | LAST,
+    ALONE | IDLE,
+    PADDED,
+    SPLIT | PADDED,
+    SPLIT | UNIFORM | PADDED,
+    PADDED | LARGE,
+    SPLIT | PADDED | LARGE | ENTROPY,
+    NATIVE | PADDED | LARGE | UNIFORM,
+    PADDED | ALONE,
+    PADDED | IDLE,
 ]
 
 
 def prepare(given: argparse.Namespace) -> None:
+    vision.DotProductAttention = linear.Attention  # of padded sequences, too
     vision.prepare(given.core, given.te, given.mbridge, given.core)
-    verl = given.verl
+    prepare_verl(given.verl)
+
+
+def prepare_verl(verl: Path) -> None:
     for name in ("verl", "verl.utils", "verl.utils.megatron", "verl.models", "verl.models.mcore"):
         vision.without_init(name, verl)
     for name, holds in (
@@ -122,17 +142,9 @@ def prepare(given: argparse.Namespace) -> None:
     predicted.MultiTokenPredictionLayer._checkpointed_forward = with_padding_mask
 
 
-class Config(transformers.PretrainedConfig):
-    """What mbridge's MiMo asks: `in` too."""
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.__dict__
-
-
 def model_of(run: Row) -> Any:
     from mbridge.models.mimo import MimoBridge
     from megatron.core.transformer.enums import AttnBackend
-    from megatron.core.transformer.module import Float16Module
 
     fields = {
         "num_hidden_layers": run["layers"],
@@ -159,7 +171,13 @@ def model_of(run: Row) -> Any:
     if run["recompute"] == "full":
         more |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     bridge.set_extra_args(**more)
-    model = bridge._model_provider([])(run["first"], True)
+    return patched(run, bridge._model_provider([])(run["first"], True))
+
+
+def patched(run: Row, model: Any) -> Any:
+    """As patch_engine_mtp leaves it, with gradients that go as soon as they have been added up."""
+    from megatron.core.transformer.module import Float16Module
+
     whole = Float16Module(model.config, model)
     for parameter in whole.parameters():
         parameter.main_grad = torch.empty(parameter.shape, dtype=torch.float32)
@@ -193,11 +211,15 @@ def loss_of(run: Row, model: Any) -> torch.Tensor:
         out["log_probs"] = vocab_parallel_log_probs_from_logits(logits, label)
         return out
 
-    ids = nested(torch.int64)
+    ids, images = nested(torch.int64), {}
+    if run.get("images"):
+        given = vision.Inputs(run)
+        ids, images = torch.nested.nested_tensor(list(given.ids), layout=torch.jagged), given.vision
+        del given
     output = gptmodel_forward_model_engine(
         model,
         ids,
-        {},
+        images,
         logits_processor=logits_processor,
         logits_processor_args={
             "label": ids.clone(),
@@ -205,65 +227,12 @@ def loss_of(run: Row, model: Any) -> torch.Tensor:
             "loss_mask": nested(torch.int64),
             "response_attention_mask": None,
         },
-        mtp_enable_train=True,
+        vision_model="kind" in run,
+        pad_token_id=0,
+        data_format="thd" if run["packed"] else "bshd",
+        mtp_enable_train=run["runs"],
     )
     return sum(each.values().mean() for each in output.values())  # type: ignore[return-value]
-
-
-class Step:
-    def __init__(self, run: Row, model: Any, storages: Resized) -> None:
-        self.run, self.model, self.storages = run, model, storages
-
-    def __call__(self) -> Row:
-        storages = self.storages
-        base = storages.live
-        storages.highest = storages.live
-        with torch.set_grad_enabled(self.run["gradients"]):
-            loss = loss_of(self.run, self.model)
-        forward = storages.highest - base
-        if not self.run["gradients"]:
-            del loss
-            gc.collect()
-            return {"peaks": {"forward": forward}, "left": storages.live - base}
-        storages.highest = storages.live
-        loss.backward()
-        backward = storages.highest - base
-        del loss
-        gc.collect()
-        return {"peaks": {"forward": forward, "backward": backward}, "left": storages.live - base}
-
-
-def execute(changes: Row) -> Row:
-    from megatron.core import parallel_state
-
-    run = {**BASE, **changes}
-    stages = 1 if run["first"] else 2
-    dist.init_process_group("fake", store=FakeStore(), rank=(stages - 1) * run["tensor"], world_size=stages * run["tensor"])
-    parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=run["tensor"], pipeline_model_parallel_size=stages, create_gloo_process_groups=False
-    )
-    parallel_state.get_global_memory_buffer().buffer.clear()
-    try:
-        model = model_of(run)
-        if not run["first"]:
-            return {"run": run, "parameters": sum(p.numel() for p in model.parameters()), "peaks": {}}
-        storages = Resized()
-        for tensor in [*model.parameters(), *model.buffers()]:
-            storages.own(tensor)
-        gc.collect()
-        megatron_te.Clock.now = storages
-        with storages:
-            step = Step(run, model, storages)
-            step()  # what it makes and leaves is there from now on
-            second, third = step(), step()
-        assert second["left"] == 0 and second == third, (changes, second, third)
-        return {"run": run, "parameters": sum(p.numel() for p in model.parameters()), "peaks": second["peaks"]}
-    finally:
-        megatron_te.Clock.now = None
-        parallel_state.destroy_model_parallel()
-        dist.destroy_process_group()
-        sys.modules["transformer_engine.pytorch.module.base"]._dummy_wgrads.clear()
-        gc.collect()
 
 
 def main() -> None:
@@ -277,9 +246,9 @@ def main() -> None:
     prepare(given)
     if given.only:
         for number in given.only:
-            print(json.dumps(execute(RUNS[number])))
+            print(json.dumps(execute({**BASE, **RUNS[number]}, model_of, loss_of)))
         return
-    lines = [json.dumps(execute(changes), separators=(",", ":")) for changes in RUNS]
+    lines = [json.dumps(execute({**BASE, **changes}, model_of, loss_of), separators=(",", ":")) for changes in RUNS]
     given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

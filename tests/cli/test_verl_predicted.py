@@ -72,12 +72,56 @@ def test_servers_guess_ahead() -> None:
     assert (vllm["draft_tokens"], vllm["sleep"]) == (2, 1)
 
 
-@pytest.mark.parametrize("gpu", ["H100-80GB", "h100-80gb", "H100"])
+@pytest.mark.parametrize("gpu", ["A100-80GB", "a100-80gb", "A100"])
 def test_what_is_refused_does_not_hang_on_how_the_gpu_is_spelled(gpu: str) -> None:
     words = command(*MIMO, SGLANG, *TRAINED, AHEAD)
-    done = run("check", "--framework-version", "0.10.0", "--gpu", gpu, *words)
+    done = run("check", "--framework-version", "0.8.0", "--gpu", gpu, *words)
     assert done.returncode == 2, done.stdout
-    assert "an SGLang server that sleeps with drafts" in done.stderr
+    assert "graphs of SGLang's drafts on A100" in done.stderr
+
+
+def test_a_block_that_is_not_trained_has_weights_and_states_and_does_not_run() -> None:
+    idle = [f"{MTP}.enable=True", f"{MTP}.enable_train=False"]
+    assert (written(VLLM, *idle)["actor"]["mtp_layers"], written(VLLM, *idle)["actor"]["mtp_runs"]) == (1, False)
+    without, told, trained = estimated(VLLM), estimated(VLLM, *idle), estimated(VLLM, *TRAINED)
+    assert of_last_stage(told, "actor.load") == of_last_stage(trained, "actor.load") > of_last_stage(without, "actor.load")
+    assert of_last_stage(told, "actor.backward") < of_last_stage(trained, "actor.backward")
+
+
+def drafts_of(told: dict[str, Any], phase: str) -> dict[str, int]:
+    sites = [s for p in told["gpus"][0]["phases"] if p["phase"] == phase for s in p["composition"]]
+    return {s["name"]: int(s["bytes"]) for s in sites if "draft" in s["name"]}
+
+
+def test_drafts_of_sglang_sleep_with_it() -> None:
+    rollout = written(SGLANG, *TRAINED, AHEAD)["rollout"]
+    assert (rollout["sleep"], rollout["draft_tokens"], rollout["draft_steps"], rollout["draft_branches"]) == (1, 4, 3, 1)
+
+
+QWEN35 = [
+    f"{ARR}.model.path=Qwen/Qwen3.5-9B",
+    f"{ARR}.model.use_remove_padding=True",
+    f"{ARR}.actor.megatron.tensor_model_parallel_size=4",
+]
+OF_SGLANG = f"+{ARR}.rollout.engine_kwargs.sglang"
+WITHOUT_RADIX = [f"{OF_SGLANG}.disable_radix_cache=True", f"{OF_SGLANG}.max_running_requests=64"]
+
+
+def test_drafts_beside_recurrent_states_need_the_radix_cache_off() -> None:
+    words = [*MIMO, *QWEN35, SGLANG, f"{MTP}.enable=True", AHEAD]
+    done = run("check", *ASKED, *command(*words))
+    assert done.returncode == 2, done.stdout
+    assert "SGLang itself refuses drafts beside recurrent states with its radix cache" in done.stderr
+    job = written(*QWEN35, SGLANG, f"{MTP}.enable=True", AHEAD, *WITHOUT_RADIX)
+    assert (job["rollout"]["share_prompts"], job["rollout"]["max_running_requests"]) == (False, 64)
+
+
+@pytest.mark.parametrize(
+    ("release", "backend", "is_flashinfer"), [("0.10.0", "", True), ("0.10.0", "fa3", False), ("0.9.0", "", False)]
+)
+def test_sglang_attends_as_verl_asks_it_to(release: str, backend: str, is_flashinfer: bool) -> None:
+    said = [f"{OF_SGLANG}.attention_backend={backend}"] if backend else []
+    assert written(SGLANG, *said, release=release)["rollout"]["flashinfer_attention"] is is_flashinfer
 
 
 def test_a_block_that_is_computed_again_fails_on_the_release_that_is_installed() -> None:

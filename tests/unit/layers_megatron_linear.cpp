@@ -14,6 +14,7 @@
 #include "estimate/figures.hpp"
 #include "layers/megatron_vision.hpp"
 #include "megatron_folds.hpp"
+#include "qwen35_runs.hpp"
 #include "training/megatron_plan.hpp"
 
 namespace {
@@ -21,52 +22,13 @@ namespace {
 using namespace oomplan;
 using Json = nlohmann::json;
 
-Json config_of(const Json& run) {
-  const bool moe = run["experts"].get<int>() > 0;
-  const Json vision{
-      {"depth", run["tower_layers"]},       {"hidden_size", run["tower_hidden"]}, {"intermediate_size", run["tower_ffn"]},
-      {"num_heads", run["tower_heads"]},    {"patch_size", run["patch"]},         {"temporal_patch_size", run["temporal"]},
-      {"spatial_merge_size", run["merge"]}, {"out_hidden_size", run["hidden"]},   {"num_position_embeddings", run["positions"]}};
-  Json text{{"model_type", run["kind"].get<std::string>() + "_text"},
-            {"num_hidden_layers", run["layers"]},
-            {"hidden_size", run["hidden"]},
-            {"num_attention_heads", run["heads"]},
-            {"num_key_value_heads", run["groups"]},
-            {"head_dim", run["head_dim"]},
-            {"vocab_size", run["vocab"]},
-            {"max_position_embeddings", 4096},
-            {"full_attention_interval", 4},
-            {"linear_num_key_heads", run["key_heads"]},
-            {"linear_num_value_heads", run["value_heads"]},
-            {"linear_key_head_dim", run["key_dim"]},
-            {"linear_value_head_dim", run["value_dim"]},
-            {"linear_conv_kernel_dim", 4},
-            {"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.25}, {"rope_theta", 1e7}}},
-            {"tie_word_embeddings", false}};
-  if (moe)
-    text.update({{"num_experts", run["experts"]},
-                 {"num_experts_per_tok", run["experts_per_token"]},
-                 {"moe_intermediate_size", run["expert_ffn"]},
-                 {"shared_expert_intermediate_size", run["shared_ffn"]}});
-  else
-    text["intermediate_size"] = run["ffn"];
-  return {{"model_type", run["kind"]}, {"text_config", text}, {"vision_config", vision}, {"tie_word_embeddings", false}};
-}
-
-/// Experts are shared out among the ranks that split the rest.
-std::string layout_of(const Json& run) {
-  std::string dense = fmt::format("d1t{}{}", run["tensor"].get<int>(), run["last"] ? "" : "p2");
-  if (run["experts"].get<int>() == 0 || run["tensor"].get<int>() == 1) return dense;
-  return fmt::format("attn:{}|ffn:d1t1e{}{}", dense, run["tensor"].get<int>(), run["last"] ? "" : "p2");
-}
-
 TrainingCase executed_case(const Json& run) {
   const bool mbridge = run["bridge"] == "mbridge", packed = run["packed"], moe = run["experts"].get<int>() > 0;
   const auto images = static_cast<std::int64_t>(run["images"].size());
   const auto sequences = run["sequences"].get<std::int64_t>(), tokens = run["tokens"].get<std::int64_t>();
   Json trainer{{"engine", "megatron"},
                {"models_by", mbridge ? "mbridge" : "megatron-bridge"},
-               {"layout", layout_of(run)},
+               {"layout", qwen35_layout(run)},
                {"kernels", "transformer_engine"},
                {"sequence_parallel", run["sequence_parallel"]},
                {"micro_batches", 1},
@@ -94,7 +56,7 @@ TrainingCase executed_case(const Json& run) {
                          {"width", run["images"][0][1].get<std::int64_t>() * patch}};
   }
   Json job{{"framework", "verl 0.9"}, {"model", "tiny"}, {"trainer", trainer}};
-  TrainingCase c = read_training_case(job.dump(), config_of(run).dump(), Catalog::builtin());
+  TrainingCase c = read_training_case(job.dump(), qwen35_config(run).dump(), Catalog::builtin());
   c.trainer.loop.actor_loss = false;  // Megatron's own loss
   c.trainer.megatron.loss = MegatronLoss::unfused;
   c.trainer.sequence_tokens = tokens;

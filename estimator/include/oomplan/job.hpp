@@ -252,6 +252,7 @@ struct Megatron {
   bool rotary_fusion = true;
   bool attention_mask = false;  ///< the batch brings a mask along
   std::int64_t mtp_layers = 0;  ///< blocks of multi-token prediction
+  bool mtp_runs = true;         ///< false: they have weights, gradients and states, and nothing calls them
   TeRelease te_release = TeRelease::v2_11;
   CoreRelease core_release = CoreRelease::v0_16;
   bool precision_aware = false;                           ///< the optimizer keeps what a 16-bit parameter lacks of its master
@@ -558,6 +559,7 @@ struct Server {
   bool head_by_attention = false;      ///< enable_dp_lm_head: the head is divided as attention is; SGLang
   std::int64_t draft_steps = 0;        ///< speculative_num_steps; 0: the engine's own; SGLang
   std::int64_t draft_branches = 0;     ///< speculative_eagle_topk; 0: the engine's own; SGLang
+  bool flashinfer = false;             ///< attention_backend is flashinfer, also where the engine has another; SGLang
   std::string draft_model;             ///< a head that guesses ahead, as the user wrote it; "": the model's own MTP blocks
   DraftMethod draft_method = DraftMethod::auto_;
   FoundDraft draft;           ///< of draft_model

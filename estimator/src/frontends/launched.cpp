@@ -123,6 +123,18 @@ std::vector<std::string> frameworks_read() {
                    argument.empty() ? "" : " " + argument.substr(0, 60)));
 }
 
+/// A program whose name is a variable that nobody has set.
+void say_unset_program(const ScriptReading& reading) {
+  for (const launch::Started& s : reading.started) {
+    if (s.words.empty()) continue;
+    const std::string program = launch::shown_text(s.words[0].text, reading.unknowns);
+    for (const launch::Unknown& u : reading.unknowns)
+      if (u.kind == launch::Unknown::Kind::unset && program == fmt::format("${{{}}}", u.name))
+        fail(shown_place({s.file, s.line, 0, {}}), fmt::format("the program {}", program), "one that starts a job",
+             how_to_give(u));
+  }
+}
+
 /// Why a script starts nothing that can be read.
 [[noreturn]] void nothing_known(const ScriptReading& reading, const std::vector<Launch>& all, const std::string& name) {
   if (reading.broken && reading.started.empty()) throw InputError(*reading.broken);
@@ -152,6 +164,7 @@ std::vector<std::string> frameworks_read() {
     if (std::find(programs.begin(), programs.end(), program) == programs.end() && programs.size() < 8)
       programs.push_back(program);
   }
+  say_unset_program(reading);
   if (programs.empty()) fail({name, 0, 0, {}}, "a script that starts no program", "one that starts a job", {});
   if (reading.started.size() == 1) unknown_program(reading.started[0], reading);
   fail({name, 0, 0, {}}, fmt::format("a script that starts {} alone", fmt::join(programs, ", ")),

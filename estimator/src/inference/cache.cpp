@@ -189,9 +189,13 @@ CachePool sglang_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& 
   Bytes rest = std::max<Bytes>(0, ask.budget);
   if (state > 0) {  // the share of the states is cut in slots first, on a stage of a pipeline too by the states of all layers
     const Bytes counted = std::max(state, stage.states_of_model);
-    out.state_slots = static_cast<std::int64_t>(static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio)) / counted;
-    rest -= out.state_slots * counted;
+    rest = std::max<Bytes>(0, rest - counted * ask.max_running * ask.draft_tokens);
+    out.state_slots = ask.state_slots > 0
+                          ? ask.state_slots
+                          : static_cast<std::int64_t>(static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio)) / counted;
+    rest = std::max<Bytes>(0, rest - out.state_slots * counted);
     out.state = (out.state_slots + 1) * state;  // one more takes what padded requests write (mem_cache/memory_pool.py MambaPool)
+    if (ask.draft_tokens > 0) out.state += (std::min(ask.max_running, out.state_slots) + 1) * ask.draft_tokens * state;
   }
   const double ratio = full > 0 ? f.swa_ratio : 1;
   const double cell = static_cast<double>(full) + ratio * static_cast<double>(sliding);

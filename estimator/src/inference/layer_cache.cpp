@@ -73,8 +73,11 @@ class Caches {
  private:
   bool asks_fp32() const { return std::find(std::begin(kFp32States), std::end(kFp32States), a_.family) != std::end(kFp32States); }
 
-  /// Inputs that a convolution remembers: tokens that are guessed ahead may be taken back (mamba_utils.py, 0.19).
-  std::int64_t conv_steps(const Mixer& m) const { return m.conv_kernel - 1 + format_.draft_tokens; }
+  /// Inputs that a convolution remembers: tokens that are guessed ahead may be taken back (vLLM's mamba_utils.py, 0.19; SGLang
+  /// has whole states for them).
+  std::int64_t conv_steps(const Mixer& m) const {
+    return m.conv_kernel - 1 + (format_.engine == EngineKind::vllm ? format_.draft_tokens : 0);
+  }
 
   /// SGLang keeps what convolutions remember in bf16, whatever --dtype says (sglang/srt/configs/mamba_utils.py, 0.5.4 to 0.5.18:
   /// SGLANG_MAMBA_CONV_DTYPE).

@@ -6,6 +6,7 @@
 
 #include "inference/cache.hpp"
 #include "inference/captured_graphs.hpp"
+#include "inference/flashinfer.hpp"
 #include "inference/rank_share.hpp"
 #include "inference/stage.hpp"
 
@@ -206,6 +207,7 @@ class Planner {
     if (!f_.drafts_before_pool) set(T::draft_loaded, drafts_.draft_loaded);  // else long gone when the pool is there
     set(T::drafts, drafts_.embedding + drafts_.head + drafts_.norms + drafts_.outside + drafts_.mixers + drafts_.absorbed +
                        drafts_.feed_forwards + drafts_.experts + drafts_.slack);
+    if (at_.sleep_level == 1) set(T::host_weights, p_[T::host_weights] + p_[T::drafts]);  // enable_draft_weights_cpu_backup
     for (int i = 0; i < drafts_.bucket_count; ++i) {
       const CacheBucket& b = drafts_.buckets[static_cast<std::size_t>(i)];
       draft_token_ += b.layers * b.token;
@@ -219,13 +221,28 @@ class Planner {
   void draft_pool(const Stage& stage) {
     if (!drafts() || !stage.last) return;
     set(T::draft_cache, (p_.kv_tokens + p_.page_tokens) * draft_token_, {p_.kv_tokens, 0, 0});
-    if (at_.eager || !f_.draft_page_tables) return;
-    const std::int64_t captured = captured_requests(), pages = ceil_div(p_.max_model_len, p_.page_tokens);
+    if (at_.eager) return;
+    const std::int64_t captured = captured_requests();
+    // the model's logits of what is verified, and the drafts' own of one token
+    tensor(T::graph_logits, captured * (m_.draft_tokens + 1), m_.vocab, DType::fp32);
+    if (at_.flashinfer || !f_.draft_page_tables) return;
+    const std::int64_t pages = ceil_div(p_.max_model_len, p_.page_tokens);
     const std::int64_t tables = draft_branches() > 1 ? 5 : 4, backends = draft_steps() + 1;
     const Bytes table = bytes_of(captured * pages, DType::int32);
     set(T::draft_tables, (tables * backends - 1) * table, {tables * backends - 1, captured, pages});
-    // the model's logits of what is verified, and the drafts' own of one token
-    tensor(T::graph_logits, captured * (m_.draft_tokens + 1), m_.vocab, DType::fp32);
+  }
+  void flashinfer(const Stage& stage) {
+    FlashInferAsk ask;
+    ask.captured = captures() ? captured_requests() : 0;
+    ask.context = p_.max_model_len;
+    ask.windows = has_windows(stage);
+    if (drafts() && stage.last) {
+      ask.draft_tokens = m_.draft_tokens;
+      ask.draft_steps = draft_steps();
+    }
+    const FlashInferBuffers buffers = flashinfer_buffers(m_.family, ask);
+    set(T::attention_workspace, buffers.workspace);
+    set(T::draft_tables, buffers.tables);
   }
   std::int64_t captured_requests() const { return std::min(f_.graph_batch[at_.tensor < 4 ? 0 : 1], p_.max_running); }
 
@@ -410,8 +427,8 @@ class Planner {
   /// Of every stage the least count of pages or tokens is in force on all.
   void pool(const Stage& stage) {
     const bool vllm = m_.engine == EngineKind::vllm;
-    const CacheAsk ask{pool_of_model(stage), p_.max_model_len, p_.max_running,
-                       p_.batched_tokens,    m_.draft_tokens,  at_.decode_context};
+    const CacheAsk ask{pool_of_model(stage), p_.max_model_len,   p_.max_running, p_.batched_tokens,
+                       m_.draft_tokens,      at_.decode_context, stated_slots()};
     const CachePool found = vllm ? vllm_pool(stage, f_, ask) : sglang_pool(stage, f_, ask);
     p_.kv_tokens = found.tokens;
     p_.kv_pages = found.pages;
@@ -427,6 +444,9 @@ class Planner {
     if (p_.kv_pool <= 0 || p_.kv_tokens <= 0) refuse(ServerRefusal::no_cache, std::max<Bytes>(found.token, -p_.kv_pool));
     if (vllm) one_request(stage, ask);
   }
+
+  /// Without the radix cache there are as many states as requests that may run, where their number is stated.
+  std::int64_t stated_slots() const { return !at_.share_prompts && at_.max_running > 0 ? p_.max_running : 0; }
 
   /// The drafts' cache is a share of the pool: a token takes as many layers more (sglang/srt/model_executor/pool_configurator.py,
   /// 0.5.14).
@@ -508,6 +528,7 @@ class Planner {
     graphs(stage);
     if (stage.last && captures()) tensor(T::graph_logits, captured_requests(), m_.vocab, DType::fp32);
     draft_pool(stage);
+    if (at_.flashinfer) flashinfer(stage);
     p_.non_kv = f_.total - at_.occupied - p_[T::context] - p_[T::nccl] - p_.kv_pool;
     p_.cache_released = f_.saver_covers_swa || !has_windows(stage);
     if (stage.last) clip_sampler();
@@ -564,6 +585,8 @@ ServerPoint point_of(const Server& s) {
   out.attention_data = s.attention_data;
   out.draft_steps = s.draft_steps;
   out.draft_branches = s.draft_branches;
+  out.flashinfer = s.flashinfer;
+  out.share_prompts = s.share_prompts;
   out.whole_dense = s.whole_dense;
   out.head_by_attention = s.head_by_attention;
   out.decode_context = s.decode_context;

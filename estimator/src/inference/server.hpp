@@ -32,6 +32,8 @@ struct ServerPoint {
   std::int64_t attention_data = 1;  ///< Server::attention_data
   bool whole_dense = false, head_by_attention = false;
   std::int64_t draft_steps = 0, draft_branches = 0;  ///< SGLang; 0: the engine's own
+  bool flashinfer = false;                           ///< Server::flashinfer
+  bool share_prompts = true;                         ///< SGLang's radix cache
   std::int64_t decode_context = 1;                   ///< ranks of a tensor group that share a request's cache; vLLM
   std::int64_t stage = 0;                            ///< of the pipeline
   double fraction = 0;                               ///< mem_fraction_static, gpu_memory_utilization

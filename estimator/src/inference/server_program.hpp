@@ -27,6 +27,9 @@ inline constexpr ServerTensor kWeights[] = {ServerTensor::embedding,     ServerT
                                             ServerTensor::feed_forwards, ServerTensor::experts, ServerTensor::norms,
                                             ServerTensor::head,          ServerTensor::tower,   ServerTensor::rope};
 inline constexpr ServerTensor kCache[] = {ServerTensor::kv_cache, ServerTensor::state_cache};
+/// SGLang's second worker has weights and a cache in the same regions of the memory saver as the first
+/// (sglang/srt/model_executor/model_runner.py load_model, mem_cache/memory_pool.py MHATokenToKVPool, 0.5.6 to 0.5.12).
+inline constexpr ServerTensor kDraftWeights = ServerTensor::drafts, kDraftCache = ServerTensor::draft_cache;
 
 /// One forward pass over `batched_tokens` tokens. The widest layer stands for all: no layer leaves anything behind but its
 /// output, which replaces the input, and what a draft reads of it. `hidden` and `draft_states` stay.
@@ -253,10 +256,13 @@ inline bool adapters_sleep(const ServerPlan& p) { return p.engine == EngineKind:
 template <class R>
 void sleep(Hand<R> h, const ServerPlan& p) {
   if (p.sleep_level <= 0) return;
-  if (p.cache_released)
+  if (p.cache_released) {
     for (const ServerTensor t : kCache) h.free(t);
+    h.free(kDraftCache);
+  }
   if (p.sleep_level == 1) h.alloc(ServerTensor::host_weights);
   for (const ServerTensor t : kWeights) h.free(t);
+  h.free(kDraftWeights);
   if (adapters_sleep(p)) h.free(ServerTensor::adapters);
   h.r.trim();
 }
@@ -265,6 +271,7 @@ template <class R>
 void wake_weights(Hand<R> h, const ServerPlan& p) {
   if (p.sleep_level <= 0) return;
   for (const ServerTensor t : kWeights) h.alloc(t);
+  h.alloc(kDraftWeights);
   if (adapters_sleep(p)) h.alloc(ServerTensor::adapters);
   if (p.sleep_level == 1) h.free(ServerTensor::host_weights);
 }
@@ -273,6 +280,7 @@ template <class R>
 void wake_cache(Hand<R> h, const ServerPlan& p) {
   if (p.sleep_level <= 0 || !p.cache_released) return;
   for (const ServerTensor t : kCache) h.alloc(t);
+  h.alloc(kDraftCache);
 }
 
 }  // namespace server_program

@@ -26,8 +26,8 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::tower, "vision tower", Category::weights, Pool::pausable, kStays},
     {T::rope, "cos/sin table", Category::weights, Pool::pausable, kStays},
     {T::adapters, "LoRA slots", Category::weights, Pool::pausable, kStays},
-    {T::drafts, "draft weights", Category::weights, Pool::torch, kStays},
-    {T::draft_loaded, "tables that a draft loads and gives up for the model's", Category::weights, Pool::torch, Holder::local},
+    {T::drafts, "draft weights", Category::weights, Pool::pausable, kStays},
+    {T::draft_loaded, "tables that a draft loads and gives up for the model's", Category::weights, Pool::pausable, Holder::local},
     {T::buffers, "input buffers", Category::buffers, Pool::torch, kStays},
     {T::host_weights, "weights on the host", Category::host_copy, Pool::pinned, kStays},
     {T::host_offloaded, "weights left on the host", Category::host_copy, Pool::pinned, kStays},
@@ -39,9 +39,9 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::attention_workspace, "attention workspace", Category::workspace, Pool::torch, kStays},
     {T::kv_cache, "KV cache", Category::kv_cache, Pool::pausable, kStays},
     {T::state_cache, "recurrent states", Category::kv_cache, Pool::pausable, kStays},
-    {T::draft_cache, "KV cache of the drafts", Category::kv_cache, Pool::torch, kStays},
+    {T::draft_cache, "KV cache of the drafts", Category::kv_cache, Pool::pausable, kStays},
     {T::request_table, "tables of requests", Category::buffers, Pool::torch, kStays},
-    {T::draft_tables, "page tables of the drafts' graphs", Category::buffers, Pool::torch, kStays},
+    {T::draft_tables, "page tables of the graphs", Category::buffers, Pool::torch, kStays},
     {T::graphs, "CUDA graphs", Category::graphs, Pool::driver, kStays},
     {T::graph_logits, "logits of the CUDA graphs", Category::logits, Pool::torch, kStays},
     {T::image_pixels, "dummy images", Category::inputs, Pool::torch, Holder::local},
@@ -92,7 +92,8 @@ static_assert(in_order(), "kRows must list ServerTensor in order");
 Pool pool_of(const ServerTensorRow& r, const ServerPlan& p) {
   if (r.pool != Pool::pausable) return r.pool;
   if (r.tensor == T::adapters && p.engine == EngineKind::sglang) return Pool::torch;  // made outside of the saver's regions
-  const bool cache = r.tensor == T::kv_cache || r.tensor == T::state_cache;
+  if (r.tensor == T::draft_loaded && p.engine == EngineKind::vllm) return Pool::torch;
+  const bool cache = r.tensor == T::kv_cache || r.tensor == T::state_cache || r.tensor == T::draft_cache;
   return p.pausable && (!cache || p.cache_released) ? Pool::pausable : Pool::torch;
 }
 

@@ -236,6 +236,8 @@ std::vector<Knob> more_megatron_rows() {
       bounded(setting("mtp_layers", count, knob::count<&Megatron::mtp_layers>(), semantics,
                       "Megatron: blocks of multi-token prediction on the last stage (--mtp-num-layers)"),
               {0, 64}, "blocks"),
+      setting("mtp_runs", flag, knob::flag<&Megatron::mtp_runs>(), semantics,
+              "verl: its actor calls the blocks of mtp_layers; false is model.mtp.enable_train=False"),
       chosen_from(setting("te_release", choice, knob::choice<&Megatron::te_release>(), speed,
                           "release of Transformer Engine: 2.9 stands for those before 2.10, 2.11 for those before 2.14"),
                   spellings<TeRelease>()),

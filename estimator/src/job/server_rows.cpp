@@ -121,6 +121,9 @@ std::vector<Knob> server_rows() {
                                0.001, 100),
                        "auto"),
                EngineKind::sglang),
+      only_for(row("flashinfer_attention", of, flag, knob::flag<&Server::flashinfer>(), speed,
+                   "SGLang's attention_backend is flashinfer, also on a GPU where its default is another"),
+               EngineKind::sglang),
       only_for(row("first_engine", of, flag, knob::flag<&Server::first_engine>(), semantics,
                    "vLLM's V0 where a release has both engines (0.8 to 0.10.1): VLLM_USE_V1=0, or an attention backend that V1 "
                    "lacks"),

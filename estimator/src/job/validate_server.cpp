@@ -87,13 +87,28 @@ class Problems {
       add("draft_tokens", fmt::format("{}", s_.draft_tokens), "none", "not supported yet: " + std::move(why));
     };
     if (!s_.version.empty() && compare_versions(s_.version, "0.5.2") < 0) refuse("drafts of SGLang before 0.5.2");
-    if (gpu_.sm != "sm90" && !s_.eager)
+    if (gpu_.sm != "sm90" && !s_.eager && !s_.flashinfer)
       refuse(fmt::format("graphs of SGLang's drafts on {}, whose attention kernel has other tables", gpu_.name));
-    if (s_.sleep_level > 0) refuse("an SGLang server that sleeps with drafts");
+    if (s_.flashinfer && s_.draft_branches > 1) refuse("FlashInfer's tables of drafts with several branches");
     if (role_.architecture == nullptr) return;
     for (const LayerRun& run : role_.architecture->runs)
-      if (run.layer.mixer.linear_value_heads > 0 || run.layer.mixer.inner > 0)
-        return refuse("SGLang's drafts beside recurrent states");
+      if (s_.flashinfer && run.layer.mixer.kind == MixerKind::mla)
+        return refuse("FlashInfer's tables of drafts with latent attention");
+      else if (run.layer.mixer.linear_value_heads > 0 || run.layer.mixer.inner > 0)
+        return beside_states();
+  }
+  /// sglang/srt/server_args.py, _handle_mamba_radix_cache, 0.5.8 to 0.5.12.
+  void beside_states() {
+    const auto add_drafts = [&](std::string expected, std::string why) {
+      add("draft_tokens", fmt::format("{}", s_.draft_tokens), std::move(expected), std::move(why));
+    };
+    if (!s_.version.empty() && compare_versions(s_.version, "0.5.8") < 0)
+      add_drafts("none", "not supported yet: drafts beside recurrent states of SGLang before 0.5.8");
+    else if (s_.share_prompts)
+      add_drafts("none, or share_prompts: false (disable_radix_cache) beside it",
+                 "SGLang itself refuses drafts beside recurrent states with its radix cache");
+    else if (s_.max_running == 0)
+      add_drafts("none, or max_running_requests beside it", "not supported yet: their number of states where it is not stated");
   }
 
   void experts() {

@@ -48,6 +48,7 @@ struct ChunkOptions {
   std::int64_t expert = 1, expert_tensor = 1;
   bool softmax_kernel = true;  ///< transformer_impl local: the kernel of mask and softmax runs
   std::int64_t mtp = 0;        ///< blocks of multi-token prediction behind the last layer
+  std::int64_t idle_mtp = 0;   ///< blocks that have parameters, and nothing calls
   MegatronAdapters adapters;
   ArealLoss areal;
   std::optional<ActorLoss> actor;  ///< in place of Megatron's own loss

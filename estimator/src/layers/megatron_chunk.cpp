@@ -129,8 +129,8 @@ class ChunkRunner {
     return out;
   }
 
-  /// LanguageModelEmbedding.forward on a split table.
-  Tensor embed(const Tensor& ids) {
+  /// LanguageModelEmbedding.forward on a split table. `images`: of which features take the place of tokens.
+  Tensor embed(const Tensor& ids, bool images) {
     const TeOptions& te = o_.te;
     const bool split = te.tensor > 1, sequence = te.sequence_parallel && split, positions = a_.position_rows > 0;
     // beside a tower every rank of a context embeds all tokens
@@ -169,7 +169,7 @@ class ChunkRunner {
       x = std::move(sum);
     }
     if (te.several_sequences) x = te_contiguous(g_, x, "embedding.by_token");
-    if (tower_) {
+    if (images) {
       Tensor joined = tower_->joined(x);
       x = std::move(joined);
       whole = x.shape;
@@ -212,7 +212,7 @@ class ChunkRunner {
     const Shape rows{B, o_.te.whole()};
     Tensor ids = g_.make("mtp.tokens", rows, DType::int64, Category::inputs);
     next_ids_ = {ids, g_.make("mtp.position_ids", rows, DType::int64, Category::inputs)};
-    return embed(ids);
+    return embed(ids, false);
   }
 
   /// `features`: of the group's first layer and those behind it.
@@ -264,7 +264,7 @@ class ChunkRunner {
     enter(StationPlace::embedding);
     Tensor hidden;
     if (o_.first) {
-      hidden = embed(inputs_.front());
+      hidden = embed(inputs_.front(), tower_ != nullptr);
       // a checkpoint needs an input with a gradient (Megatron-Bridge, peft/recompute.py: maybe_enable_recompute_inputs_grad)
       if (o_.adapters.rank > 0 && o_.recompute == Recompute::full) hidden = needing_gradient(std::move(hidden), true);
     } else {
@@ -309,7 +309,7 @@ class ChunkRunner {
     if (o_.actor && o_.actor->fused) return run_verl_fused_megatron_head(g_, a_, o_, hidden, inputs_[1], output_);
     if (o_.actor) {
       Tensor narrow = megatron_output_layer(g_, a_, o_, hidden, output_);
-      if (o_.mtp > 0)  // GPTModel.forward has returned
+      if (o_.mtp + o_.idle_mtp > 0)  // GPTModel.forward has returned
         for (Tensor* name : {&hidden, &decoder_input}) name->reset();
       if (o_.te.several_sequences) narrow = te_contiguous(g_, narrow, "logits.by_sequence");  // transpose(0, 1).contiguous()
       Tensor logits = to(g_, std::move(narrow), DType::fp32, "logits.fp32");

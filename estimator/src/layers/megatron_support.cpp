@@ -113,9 +113,8 @@ std::string unsupported_tower(const Architecture& a, const ChunkOptions& o) {
   if (t.kind.empty()) return {};
   if (t.kind != "qwen2_5_vl" && t.kind != "qwen3_vl")
     return "a vision tower ('" + t.kind + "') under Megatron is not supported yet";
-  const std::array<std::pair<bool, const char*>, 5> beside{{{o.adapters.rank > 0, "adapters"},
+  const std::array<std::pair<bool, const char*>, 4> beside{{{o.adapters.rank > 0, "adapters"},
                                                             {o.te.fp8 != Fp8Recipe::none, "fp8"},
-                                                            {o.mtp > 0, "multi-token prediction"},
                                                             {is_local(o), "Megatron's own modules"},
                                                             {o.settings.fsdp != MegatronFsdpStrategy::off, "Megatron-FSDP"}}};
   for (const auto& [is, what] : beside)

@@ -67,10 +67,13 @@ class MegatronEngine {
     widened_ = resident("fp32_states_of_the_step", stage.widened_states, Category::optimizer);
     workspace_ = resident("te_workspaces", stage.workspace * stage.workspaces, Category::workspace);
     routing_ = resident("routing_of_the_last_tokens", stage.routing, Category::buffers);
-    for (const LastRouting& kept : stage.permutations) routings_.push_back(routing_sites(kept, resident));
+    for (const LastRouting& kept : stage.permutations) routings_.push_back(routing_sites(kept, kept.behind, resident));
     forward_routings_ = routings_;
-    for (std::size_t c = 0; stage.alone && c < routings_.size(); ++c)
-      forward_routings_[c] = routing_sites(stage.alone->permutations[c], resident);
+    for (std::size_t c = 0; c < routings_.size(); ++c) {
+      const LastRouting& kept = stage.alone ? stage.alone->permutations[c] : stage.permutations[c];
+      if (stage.alone || kept.behind_passes != kept.behind)
+        forward_routings_[c] = routing_sites(kept, kept.behind_passes, resident);
+    }
     gathered_ = resident("output_layer_gather_buffer", stage.gathered, Category::communication);
     tables_ = resident("rotary_tables", stage.tables, Category::buffers);
     placeholders_ = resident("placeholder_gradients", stage.placeholders, Category::gradients);
@@ -166,8 +169,12 @@ class MegatronEngine {
         chunks_[c].decoder_input = received(forward_input_, stage_.receives[c]);
         forget(c);
         const auto& stations = stage_.forward_chunks[c]->stations;
-        for (std::size_t s = 0; s < stations.size(); ++s) forward_players_[c]->play_all(s, false, Index(m));
-        keep_maps(c, forward_routings_[c]);
+        chunks_[c].maps = &forward_routings_[c];
+        for (std::size_t s = 0, layers = 0; s < stations.size(); ++s) {
+          if (stations[s].place == StationPlace::head) r_.alloc(forward_routings_[c].behind);
+          forward_players_[c]->play_all(s, false, Index(m));
+          if (stations[s].place == StationPlace::layers) keep_maps_of(c, layers++);
+        }
       }
   }
   /// Masters and states are there for ever; the step works in place on the flat buffers. Gradients that are not fp32 are copied.
@@ -246,7 +253,7 @@ class MegatronEngine {
   };
 
   template <class MakesSite>
-  Routing routing_sites(const LastRouting& kept, const MakesSite& resident) const {
+  Routing routing_sites(const LastRouting& kept, Bytes behind, const MakesSite& resident) const {
     Routing out;
     for (std::size_t i = 0; i < kept.maps.size(); ++i) {
       const Bytes leaves = stage_.hidden * kept.leaves[i];
@@ -255,7 +262,7 @@ class MegatronEngine {
                               resident("leaf_of_the_last_recomputation", leaves, Category::buffers),
                               resident("gradient_of_the_last_recomputation", leaves, Category::buffers)});
     }
-    out.behind = resident("routing_of_the_last_predicted_tokens", kept.behind, Category::buffers);
+    out.behind = resident("routing_of_the_last_predicted_tokens", behind, Category::buffers);
     return out;
   }
 
@@ -361,19 +368,23 @@ class MegatronEngine {
   /// of all units of all stations
   template <class Act>
   void each_routing(std::size_t chunk, const Act& act) {
-    const auto& units = stage_.permutations[chunk].units;
-    for (std::size_t s = 0; s < units.size(); ++s) {
-      const OfStation& one = routings_[chunk].stations[s];
-      if (!one.kept && !one.again) continue;
-      act(one, Unit::first, Index(0));
-      r_.repeat(units[s] - 1, [&](Index i) { act(one, Unit::inner, i); }, Direction::forward, 1);
-    }
+    for (std::size_t s = 0; s < stage_.permutations[chunk].units.size(); ++s) routing_of(chunk, s, act);
+  }
+  template <class Act>
+  void routing_of(std::size_t chunk, std::size_t station, const Act& act) {
+    const OfStation& one = routings_[chunk].stations[station];
+    if (!one.kept && !one.again) return;
+    act(one, Unit::first, Index(0));
+    r_.repeat(stage_.permutations[chunk].units[station] - 1, [&](Index i) { act(one, Unit::inner, i); }, Direction::forward, 1);
+  }
+  void keep_maps_of(std::size_t chunk, std::size_t station) {
+    routing_of(chunk, station, [&](const OfStation& one, Unit, Index i) {
+      if (one.kept) r_.alloc(kept_of(chunk, one)->maps, i);
+    });
   }
   void keep_maps(std::size_t chunk, const Routing& routing) {
     chunks_[chunk].maps = &routing;
-    each_routing(chunk, [&](const OfStation& one, Unit, Index i) {
-      if (one.kept) r_.alloc(kept_of(chunk, one)->maps, i);
-    });
+    for (std::size_t s = 0; s < stage_.permutations[chunk].units.size(); ++s) keep_maps_of(chunk, s);
     r_.alloc(routing.behind);
   }
   void forget(std::size_t chunk) {

@@ -188,10 +188,19 @@ void count_tower(const Tower& t, bool whole, const ChunkOptions& chunk, Counter&
   for (const Counter* part : {&tower, &mergers}) to.shapes.insert(part->shapes.begin(), part->shapes.end());
 }
 
+/// A block of multi-token prediction: norms of both inputs, their projection, a layer like the last, and the output's norm.
+void count_block(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
+  for (int n = 0; n < 2; ++n) to.norm(a.runs.back().layer.norm, a.hidden);
+  to.matrix(a.hidden / chunk.te.tensor, 2 * a.hidden);
+  to.layer(a.runs.back().layer, false);
+  to.norm(a.final_norm, a.hidden);
+}
+
 /// All of a chunk.
 void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
   const std::int64_t rows = chunk.padded_vocab / chunk.te.tensor;
-  const bool embeds = chunk.first || chunk.mtp > 0;
+  const std::int64_t blocks = chunk.mtp + chunk.idle_mtp;
+  const bool embeds = chunk.first || blocks > 0;
   const bool alone = chunk.first && chunk.last;
   if (chunk.first && !a.tower.kind.empty()) count_tower(a.tower, tower_of_transformers(a, chunk), chunk, to);
   if (embeds) {
@@ -200,12 +209,9 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
   }
   for (const int run : chunk.layers) to.layer(a.runs[run_of(run)].layer, stays_wide(run));
   if (chunk.last) to.norm(a.final_norm, a.hidden);
-  for (std::int64_t block = 0; block < chunk.mtp; ++block) {  // of both inputs and the output
-    for (int n = 0; n < 2; ++n) to.norm(a.runs.back().layer.norm, a.hidden);
-    to.matrix(a.hidden / chunk.te.tensor, 2 * a.hidden);
-    to.layer(a.runs.back().layer, false);
-    to.norm(a.final_norm, a.hidden);
-  }
+  const auto shapes = to.shapes;
+  for (std::int64_t block = 0; block < blocks; ++block) count_block(a, chunk, to);
+  if (chunk.mtp == 0) to.shapes = shapes;  // what does not run has no placeholders
   if (!chunk.last) return;
   if (chunk.areal.value) {
     to.dense.push_back({a.hidden});

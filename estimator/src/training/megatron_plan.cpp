@@ -281,8 +281,11 @@ LastRouting last_routing(MegatronStage& s, const Architecture& a, const ChunkOpt
   for (std::size_t i = chunk.layers.size(); i < all.size(); ++i) {
     const Bytes maps = maps_of(all[i]);
     const bool again = has_experts(a, all[i]) && (t.recompute == Recompute::full || alone);
+    // trained apart, the probabilities' graph has the decoder's states for its leaf, which has a gradient
+    const bool apart = has_experts(a, all[i]) && chunk.actor && s.trains;
     s.routing += again ? maps : 0;
-    out.behind += again ? 2 * s.hidden : maps;
+    out.behind += again ? 2 * s.hidden : maps + (apart ? 2 * s.hidden : 0);
+    out.behind_passes += again ? 0 : maps;
   }
   return out;
 }
@@ -483,7 +486,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     const std::int64_t embedded = std::max<std::int64_t>(1, t.sequences_per_micro_batch) * ceil_div(tokens, t.layout.context);
     if (t.kernel_internals) o.embedding_sort = embedding_sort(embedded, o.padded_vocab / o.te.tensor);
     o.softmax_kernel = t.megatron.masked_softmax_fusion && takes_softmax_kernel(a, t, tokens);
-    o.mtp = o.last ? t.megatron.mtp_layers : 0;
+    (t.megatron.mtp_runs ? o.mtp : o.idle_mtp) = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
     o.adapters.frozen = trains_mergers_alone(t.megatron.maker, a);
     see_sequences(o, a, t, use);

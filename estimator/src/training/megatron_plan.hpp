@@ -79,6 +79,7 @@ struct LastRouting {
   std::vector<std::int64_t> leaves;
   bool whole_layers = true;  ///< they are the inputs of layers: what is in front of them has the same gradient
   Bytes behind = 0;          ///< blocks of multi-token prediction, both kinds
+  Bytes behind_passes = 0;   ///< the same where only passes without gradients ran
 };
 
 /// One stage: what lives from step to step, and its passes.

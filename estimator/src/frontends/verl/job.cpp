@@ -496,10 +496,12 @@ class VerlTranslator {
     if (shares) {
       const bool drafts = drafts_ahead(text_);  // a draft's weights are not handed over whole: level 1
       const bool keeps_host_copy = m_.find("roles.actor.lora") != nullptr && m_.find("roles.actor.lora")->value.is_map();
+      // SGLang's hybrid servers have it from 0.9 on (async_sglang_server.py: enable_weights_cpu_backup)
+      const bool backed_up = m_.text("roles.rollout.engine") == "sglang" && since("0.9.0");
       s_.set("rollout.sleep",
-             !m_.flag("roles.rollout.free_cache_engine")    ? "0"
-             : keeps_host_copy || drafts || !since("0.6.0") ? "1"
-                                                            : "2",
+             !m_.flag("roles.rollout.free_cache_engine")                 ? "0"
+             : keeps_host_copy || drafts || backed_up || !since("0.6.0") ? "1"
+                                                                         : "2",
              "roles.rollout.free_cache_engine");
     }
     slots(m_.text("roles.rollout.engine"));

@@ -31,20 +31,18 @@ bool predicts(const VerlText& text, std::string_view role) {
   return (role == "actor" || role == "trainer") && asked(text, role, "enable");
 }
 
-// verl/utils/megatron_utils.py, 0.8 to 0.10: check_mtp_config, patch_engine_mtp. With `enable` alone the blocks have weights,
-// gradients and states, and do not run.
 void refuse_predicted(VerlSettings& s, const VerlText& text, std::string_view role) {
-  if (!predicts(text, role)) return;
-  if (!asked(text, role, "enable_train"))
-    s.refuse_key(key(role, "enable_train"), "blocks of multi-token prediction that verl's Megatron has and does not train");
-  else if (!asked(text, role, "detach_encoder"))
+  if (predicts(text, role) && asked(text, role, "enable_train") && !asked(text, role, "detach_encoder"))
     s.refuse_key(key(role, "detach_encoder"), "multi-token prediction whose gradients reach the decoder");
 }
 
+// verl/utils/megatron_utils.py, 0.8 to 0.10: check_mtp_config, patch_engine_mtp. With `enable` alone the blocks have weights,
+// gradients and states: no labels come, so that nothing calls them, and nobody freezes them.
 void predicted_settings(VerlSettings& s, const VerlText& text, const VerlMeaning& m, const std::string& role,
                         std::vector<Note>& notes) {
   if (!predicts(text, role)) return;
   s.set_at(role + ".mtp_layers", "1", key(role, "enable"));
+  if (!asked(text, role, "enable_train")) return s.set_at(role + ".mtp_runs", "false", key(role, "enable_train"));
   const ToldFact* again = m.find(fmt::format("roles.{}.recompute", role));
   const FactValue* granularity = again != nullptr ? again->value.find("granularity") : nullptr;
   if (!s.since("0.10.0") || granularity == nullptr || granularity->plain() != "full") return;

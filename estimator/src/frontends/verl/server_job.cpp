@@ -1,5 +1,10 @@
 #include "frontends/verl/server_job.hpp"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "frontends/verl/derive.hpp"
@@ -9,15 +14,60 @@
 namespace oomplan::verl {
 namespace {
 
-/// engine_kwargs go to the engine as they are.
-void note_engine_arguments(const VerlText& text, const std::string& at, const std::string& engine, std::vector<Note>& notes) {
-  const auto* more = text.root.at(fmt::format("{}.engine_kwargs.{}", at, engine));
-  if (more == nullptr || more->kind != compose::Node::Kind::map) return;
-  for (const auto& entry : more->entries)
-    if (entry.value.kind != compose::Node::Kind::null && !entry.value.is_container())
-      notes.push_back({Note::Level::warning, entry.value.origin.place,
-                       fmt::format("engine_kwargs.{}.{} goes to the server and is not part of this answer", engine, entry.key)});
-}
+/// engine_kwargs go to the engine as they are, in front of what verl says by itself.
+struct EngineArgument {
+  std::string_view engine, name, knob;
+};
+constexpr std::array<EngineArgument, 4> kRead{{{"sglang", "max_running_requests", "max_running_requests"},
+                                               {"sglang", "cuda_graph_max_bs", "graph_batch"},
+                                               {"sglang", "disable_cuda_graph", "enforce_eager"},
+                                               {"sglang", "mamba_full_memory_ratio", "mamba_full_memory_ratio"}}};
+/// What is as it would be by itself (async_sglang_server.py, 0.7 to 0.10; sglang/srt/server_args.py, 0.5.12).
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kAsBefore{
+    {{"enable_memory_saver", "true"}, {"mamba_scheduler_strategy", "no_buffer"}}};
+
+/// What of an engine's arguments the answer has; a note tells the others.
+class EngineArguments {
+ public:
+  EngineArguments(VerlSettings& s, const VerlText& text, const ServerOf& server, std::string engine)
+      : s_(s), role_(server.role), engine_(std::move(engine)), at_(fmt::format("{}.engine_kwargs.{}", server.path, engine_)) {
+    if (const auto* n = text.root.at(at_); n != nullptr && n->kind == compose::Node::Kind::map) more_ = n;
+  }
+  bool has(std::string_view name) const { return !value(name).empty(); }
+  std::string value(std::string_view name) const {
+    if (more_ == nullptr) return {};
+    for (const auto& entry : more_->entries)
+      if (entry.key == name && entry.value.kind != compose::Node::Kind::null && !entry.value.is_container())
+        return value_of(entry.value).plain();
+    return {};
+  }
+  void read(std::vector<Note>& notes) {
+    if (more_ == nullptr) return;
+    for (const auto& entry : more_->entries)
+      if (const std::string is = value(entry.key); !is.empty() && !reads(entry.key, is))
+        notes.push_back(
+            {Note::Level::warning, entry.value.origin.place,
+             fmt::format("engine_kwargs.{}.{} goes to the server and is not part of this answer", engine_, entry.key)});
+  }
+
+ private:
+  void set(std::string_view knob, std::string value, std::string_view name) {
+    s_.set_at(fmt::format("{}.{}", role_, knob), std::move(value), fmt::format("{}.{}", at_, name));
+  }
+  bool reads(std::string_view name, const std::string& is) {
+    for (const EngineArgument& row : kRead)
+      if (row.engine == engine_ && row.name == name) return set(row.knob, is, name), true;
+    if (engine_ != "sglang") return false;
+    if (name == "disable_radix_cache") return set("share_prompts", is == "true" ? "false" : "true", name), true;
+    if (name == "attention_backend" && (is == "flashinfer" || is == "fa3"))
+      return set("flashinfer_attention", is == "flashinfer" ? "true" : "false", name), true;
+    return std::find(kAsBefore.begin(), kAsBefore.end(), std::pair{name, std::string_view(is)}) != kAsBefore.end();
+  }
+
+  VerlSettings& s_;
+  std::string role_, engine_, at_;
+  const compose::Node* more_ = nullptr;
+};
 
 /// Workers of Ray have the variables of the command.
 bool asks_for_first(const VerlText& text, std::string_view version) {
@@ -51,7 +101,9 @@ void server_settings(VerlSettings& s, const VerlText& text, const VerlMeaning& m
         fact + "layout.tp");
   if (degree("dp") > 1) s.set(role + ".attention_data", fmt::format("{}", degree("dp")), fact + "layout.dp");
   s.copy(role + (engine == "sglang" ? ".mem_fraction_static" : ".gpu_memory_utilization"), fact + "memory_fraction");
-  if (const ToldFact* most = m.find(fact + "max_running_requests"); most != nullptr && !most->value.is_integer())
+  if (engine == "sglang" && text.root.at(server.path + ".engine_kwargs.sglang.max_running_requests") != nullptr)
+    ;  // as it is said there
+  else if (const ToldFact* most = m.find(fact + "max_running_requests"); most != nullptr && !most->value.is_integer())
     s.set(role + ".max_running_requests", "auto", fact + "max_running_requests");
   else
     s.copy(role + ".max_running_requests", fact + "max_running_requests");
@@ -60,7 +112,11 @@ void server_settings(VerlSettings& s, const VerlText& text, const VerlMeaning& m
     s.copy(role + ".max_model_len", fact + "max_model_len");
   s.copy(role + ".enforce_eager", fact + "enforce_eager");
   if (m.text(fact + "quantization") == "fp8") s.set(role + ".weights", "fp8", fact + "quantization");
-  note_engine_arguments(text, server.path, engine, notes);
+  // verl/workers/rollout/sglang_rollout/async_sglang_server.py, 0.9 and 0.10; up to 0.5.11 it is fa3
+  EngineArguments arguments(s, text, server, engine);
+  if (engine == "sglang" && compare_versions(version, "0.5.12") >= 0 && !arguments.has("attention_backend"))
+    s.set(role + ".flashinfer_attention", "true", fact + "engine");
+  arguments.read(notes);
 }
 
 }  // namespace oomplan::verl
