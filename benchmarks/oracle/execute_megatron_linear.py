@@ -376,6 +376,7 @@ def of_megatron_bridge(run: Row) -> Any:
     overrides = {
         "tensor_model_parallel_size": run["tensor"],
         "pipeline_model_parallel_size": vision.stages_of(run),
+        "context_parallel_size": run.get("context", 1),
         "virtual_pipeline_model_parallel_size": None,
         "sequence_parallel": run["sequence_parallel"],
         "expert_model_parallel_size": run["tensor"] if run["experts"] else 1,
@@ -405,7 +406,7 @@ class Inputs(vision.Inputs):
         if not run["packed"]:
             self.packed = None
             if self.labels is not None:
-                self.labels = self.labels.view(run["sequences"], run["tokens"])
+                self.labels = self.labels.view(run["sequences"], run["tokens"])[:, : run["tokens"] // run.get("context", 1)]
 
 
 def prepare(given: argparse.Namespace) -> None:

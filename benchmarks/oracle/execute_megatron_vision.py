@@ -454,7 +454,8 @@ class Step:
                 step.over()
                 return out, None
 
-        sizes = {"seq_length": run["sequences"] * run["tokens"], "micro_batch_size": 1, "hidden_size": run["hidden"]}
+        tokens = run["sequences"] * run["tokens"] // run.get("context", 1)
+        sizes = {"seq_length": tokens, "micro_batch_size": 1, "hidden_size": run["hidden"]}
         sizes |= {"tensor_model_parallel_size": run["tensor"], "sequence_parallel": run["sequence_parallel"]}
         stage = Stage(sizes, [self.model], self.storages, 1)
         communicator = stage.given["p2p_communicator"]
@@ -472,10 +473,12 @@ def execute(run: Row, make: Any = model_of, inputs: Any = Inputs) -> Row:
     """A step of the model that `make` gives, which is called with what `inputs` has."""
     from megatron.core import parallel_state
 
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=run["tensor"] * stages_of(run))
+    context = run.get("context", 1)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=run["tensor"] * context * stages_of(run))
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=run["tensor"],
         pipeline_model_parallel_size=stages_of(run),
+        context_parallel_size=context,
         **({"expert_model_parallel_size": run["tensor"], "expert_tensor_parallel_size": 1} if run.get("experts") else {}),
         create_gloo_process_groups=False,
     )

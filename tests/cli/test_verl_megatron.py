@@ -221,6 +221,7 @@ def test_overrides_that_repeat_the_model_change_nothing() -> None:
     at = f"+{ARR}.actor.megatron.override_transformer_config."
     repeated = ["normalization=RMSNorm", "gated_linear_unit=True", "add_bias_linear=False", "sequence_parallel=True", "bf16=True"]
     mindspeed = ["swiglu=True", "use_fused_swiglu=True", "use_fused_rmsnorm=True", "use_distributed_optimizer=True"]
+    mindspeed.append("context_parallel_algo=kvallgather_cp_algo")
     words = [at + word for word in repeated + mindspeed]
     assert worst(*words) == worst()
     done = run("read", "--framework-version", "0.10.0", *command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, *words))
@@ -333,3 +334,15 @@ def test_an_entropy_in_the_loss_fails_in_verl_itself_before_0_6(release: str, st
     if status:
         assert f"{ARR}.actor.entropy_coeff" in done.stderr
         assert "verl before 0.6 itself fails" in done.stderr
+
+
+def test_padded_sequences_may_be_shared_out_by_their_tokens() -> None:
+    """From 0.8 on (verl/models/mcore/util.py: preprocess_bshd_engine)."""
+    padded = [f"{ARR}.model.use_remove_padding=False", f"{ARR}.actor.use_dynamic_bsz=False"]
+    padded += [f"{ARR}.rollout.log_prob_use_dynamic_bsz=False", f"{ARR}.actor.ppo_micro_batch_size_per_gpu=2"]
+    padded += [f"{ARR}.rollout.log_prob_micro_batch_size_per_gpu=2"]
+    halves = f"{ARR}.actor.megatron.context_parallel_size=2"
+    actor = written(*MEGATRON, *padded, halves)["actor"]
+    assert actor["sequences_per_micro_batch"] == 2
+    assert "c2" in actor["layout"]
+    assert worst(*padded, halves)["actor.backward"] < worst(*padded)["actor.backward"]

@@ -42,7 +42,9 @@ inline nlohmann::json qwen35_config(const nlohmann::json& run) {
 
 /// Experts are shared out among the ranks that split the rest.
 inline std::string qwen35_layout(const nlohmann::json& run) {
-  std::string dense = fmt::format("d1t{}{}", run["tensor"].get<int>(), qwen35_alone(run) ? "" : "p2");
-  if (run["experts"].get<int>() == 0 || run["tensor"].get<int>() == 1) return dense;
-  return fmt::format("attn:{}|ffn:d1t1e{}{}", dense, run["tensor"].get<int>(), qwen35_alone(run) ? "" : "p2");
+  const int context = run.value("context", 1), tensor = run["tensor"].get<int>();
+  const std::string parts = context > 1 ? fmt::format("c{}", context) : "", stages = qwen35_alone(run) ? "" : "p2";
+  const std::string dense = fmt::format("d1t{}{}{}", tensor, parts, stages);
+  if (run["experts"].get<int>() == 0 || tensor == 1) return dense;
+  return fmt::format("attn:{}|ffn:d{}t1e{}{}", dense, context, tensor, stages);
 }

@@ -1,5 +1,6 @@
-// Activations on the host: what executed steps held there (tests/data/executed_offload.jsonl, executed_offload_units.jsonl and
-// executed_stash_offload.jsonl, benchmarks/oracle/execute_offload.py, execute_offload_units.py and execute_stash_offload.py).
+// Activations on the host: what executed steps held there (tests/data/executed_offload.jsonl, executed_offload_units.jsonl,
+// executed_offload_linear.jsonl and executed_stash_offload.jsonl; benchmarks/oracle/execute_offload.py, execute_offload_units.py,
+// execute_offload_linear.py and execute_stash_offload.py).
 // What they held on the device is judged with all other executed rows, by training_oracle.cpp.
 #include <doctest/doctest.h>
 
@@ -59,6 +60,7 @@ std::size_t judge_host(const char* file) {
 TEST_CASE("activations on the host: their bytes are those of executed steps") {
   CHECK(judge_host("executed_offload.jsonl") >= 100);
   CHECK(judge_host("executed_offload_units.jsonl") >= 24);
+  CHECK(judge_host("executed_offload_linear.jsonl") >= 101);
   CHECK(judge_host("executed_stash_offload.jsonl") >= 88);
 }
 

@@ -62,6 +62,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_knobs.jsonl", out);
     read_executed("executed_offload.jsonl", out);
     read_executed("executed_offload_units.jsonl", out);
+    read_executed("executed_offload_linear.jsonl", out);
     read_executed("executed_stash_offload.jsonl", out);
     read_executed("executed_experts.jsonl", out);
     read_executed("executed_compiled.jsonl", out);

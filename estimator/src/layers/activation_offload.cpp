@@ -107,6 +107,25 @@ void ActivationOffload::commit_backward() {
   if (--current_ > 0) bring_back(groups_[current_ - 1]);
 }
 
+namespace {
+
+/// Of verl's, what was executed: gated delta rules. A slice of a turn that begins where the whole tensor does has that tensor's
+/// address, by which verl's handler knows copies (_get_unique_tensor_key), and so gets its copy back, which is too large.
+std::string unsupported_loops(const Architecture& a, const PassOptions& o) {
+  if (!scans(a)) return {};
+  const bool delta = std::all_of(a.runs.begin(), a.runs.end(), [](const LayerRun& run) {
+    const MixerKind kind = run.layer.mixer.kind;
+    return kind == MixerKind::gated_delta || kind == MixerKind::attention;
+  });
+  if (o.kernels.offload_activations != OffloadActivations::verl || !delta)
+    return "offload of activations of a loop over the sequence is not supported yet";
+  if (o.recompute == Recompute::none && o.kernels.delta.kernels == LinearAttention::torch)
+    return "verl itself fails to offload transformers' loop over the sequence: say recompute: full, or linear_attention: fla";
+  return {};
+}
+
+}  // namespace
+
 std::string unsupported_offload(const Architecture& a, const PassOptions& o) {
   if (o.kernels.offload_activations == OffloadActivations::none) return {};
   std::int64_t layers = 0;
@@ -115,7 +134,7 @@ std::string unsupported_offload(const Architecture& a, const PassOptions& o) {
     layers += run.count;
     sinks = sinks || run.layer.mixer.sinks;
   }
-  if (scans(a)) return "offload of activations of a loop over the sequence is not supported yet";
+  if (std::string why = unsupported_loops(a, o); !why.empty()) return why;
   if (a.family == "gpt2" && o.recompute == Recompute::full && o.kernels.offload_activations != OffloadActivations::verl)
     return "offload of a mask, which GPT-2 gives its checkpoints by position, is not supported yet";
   if (sinks) return "offload of activations beside attention sinks is not supported yet";

@@ -4,6 +4,7 @@
 // columns of keys and values on a rank, n heads of values, k and v dims of a head.
 #include "layers/fla.hpp"
 #include "layers/megatron.hpp"
+#include "layers/megatron_delta_context.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -12,11 +13,11 @@ namespace {
 using namespace ops;
 using axis::B;
 
-/// Of a rank.
+/// Of a rank, between both exchanges where several ranks share the tokens of a sequence out.
 struct Widths {
   Widths(const Mixer& m, const ChunkOptions& o)
-      : key_heads(m.linear_key_heads / o.te.tensor),
-        heads(m.linear_value_heads / o.te.tensor),
+      : key_heads(m.linear_key_heads / o.te.tensor / o.te.context),
+        heads(m.linear_value_heads / o.te.tensor / o.te.context),
         key(m.linear_key_dim),
         value(m.linear_value_dim) {}
   std::int64_t key_heads, heads, key, value;
@@ -39,15 +40,15 @@ Tensor joined_sequences(Eager& g, const Tensor& x, const ChunkOptions& o, const 
 
 /// causal_conv1d of flash-linear-attention 0.5.0 (fla/modules/conv/triton/ops.py), with silu: it takes x as it lies in a wider
 /// row. Backward makes the result without silu again, and a tile of the weight's gradients for every 64 tokens.
-Tensor convolved(Eager& g, const Tensor& x, const ChunkOptions& o, std::int64_t kernel) {
+Tensor convolved(Eager& g, const Tensor& x, const Tensor& weight, const ChunkOptions& o, std::int64_t kernel) {
   constexpr std::int64_t kTile = 64;
   Tensor y = g.make("conv1d", x.shape, x.dtype);
-  const Tensor weight = te_weight(g);
   if (!g.will_record({&x, &weight})) return y;
-  const Saved saved = g.save(x);
+  const Saved saved = g.save(x), saved_weight = g.save(weight);
   const Shape shape = x.shape;
-  g.record(y, "CausalConv1dFunctionBackward", {&x, &weight}, [&g, saved, shape, kernel, o](const Gradients&) {
+  g.record(y, "CausalConv1dFunctionBackward", {&x, &weight}, [&g, saved, saved_weight, shape, kernel, o](const Gradients&) {
     (void)saved.get();
+    (void)saved_weight.get();
     const Dim channels = shape.back();
     Tensor plain = gradient(g, "conv1d_backward.without_silu", shape, DType::bf16);
     Gradients grads(2);
@@ -140,13 +141,18 @@ Tensor gated_norm(Eager& g, const Tensor& x, const Tensor& gate, NormKind norm) 
 
 Tensor run_megatron_delta(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x) {
   const Widths w(layer.mixer, o);
-  const Dim tokens = o.te.whole();
+  const Dim tokens = Dim(o.te.context) * o.te.whole();
   const auto rows = [&](std::int64_t heads, std::int64_t width) { return Shape{tokens, B, Dim(heads), Dim(width)}; };
-  const Tensor projected = te_norm_column_linear(g, x, layer.norm, w.projected(), o.te, "in_proj");
-  const Tensor all = o.packed > 0 ? joined_sequences(g, projected, o, "in_proj.by_sequence") : projected;
+  Tensor projected = te_norm_column_linear(g, x, layer.norm, o.te.context * w.projected(), o.te, "in_proj");
+  const bool shared = o.te.context > 1;
+  const Tensor all = shared ? tokens_for_heads(g, projected, {w.keys(), w.keys(), w.values(), w.values(), w.heads, w.heads}, o)
+                     : o.packed > 0 ? joined_sequences(g, projected, o, "in_proj.by_sequence")
+                                    : projected;
+  if (shared) projected.reset();
   const std::vector<Tensor> parts = split(
       g, all, {{tokens, B, Dim(w.convolved())}, rows(w.heads, w.value), {tokens, B, Dim(w.heads)}, {tokens, B, Dim(w.heads)}});
-  const Tensor mixed = convolved(g, parts[0], o, layer.mixer.conv_kernel);
+  const Tensor weight = shared ? heads_of_weight(g, w.convolved(), layer.mixer.conv_kernel, o) : te_weight(g);
+  const Tensor mixed = convolved(g, parts[0], weight, o, layer.mixer.conv_kernel);
   Prepared in = prepare(g, mixed, parts[1], parts[2], parts[3], w);
   auto [decay, beta] = decay_and_beta(g, in.alpha, in.beta);
   in.beta = std::move(beta);
@@ -161,6 +167,10 @@ Tensor run_megatron_delta(Eager& g, const Architecture& a, const Layer& layer, c
   Tensor normed = gated_norm(g, core, in.gate, NormKind::rms);
   if (o.te.several_sequences) normed = te_contiguous(g, normed, "gated_norm.by_token");
   normed.shape = {tokens, B, Dim(w.values())};
+  if (shared) {
+    Tensor exchanged = heads_for_tokens(g, normed, o);
+    normed = std::move(exchanged);
+  }
   const Tensor before = normed;  // a list of its sequences is a name
   if (o.packed > 0) normed = joined_sequences(g, before, o, "gated_norm.by_sequence");
   return te_row_linear(g, normed, a.hidden, o.te, "out_proj");

@@ -92,17 +92,18 @@ std::string unsupported_local(const Layer& l, const ChunkOptions& o) {
 std::string unsupported_linear(const Architecture& a, const Mixer& m, const ChunkOptions& o) {
   if (m.kind != MixerKind::gated_delta && !m.output_gate) return {};
   if (o.delta_chunks == 0) return "Megatron with layers other than attention is not supported yet";
-  const std::array<std::pair<bool, const char*>, 5> beside{{{o.te.context > 1, "context parallelism"},
-                                                            {o.adapters.rank > 0, "adapters"},
-                                                            {o.te.fp8 != Fp8Recipe::none, "fp8"},
-                                                            {is_local(o), "Megatron's own modules"},
-                                                            {o.settings.fsdp != MegatronFsdpStrategy::off, "Megatron-FSDP"}}};
+  const std::array<std::pair<bool, const char*>, 5> beside{
+      {{o.te.context > 1 && o.packed > 0, "context parallelism of packed sequences"},
+       {o.adapters.rank > 0, "adapters"},
+       {o.te.fp8 != Fp8Recipe::none, "fp8"},
+       {is_local(o), "Megatron's own modules"},
+       {o.settings.fsdp != MegatronFsdpStrategy::off, "Megatron-FSDP"}}};
   for (const auto& [is, what] : beside)
     if (is) return std::string(what) + " beside linear attention under Megatron: not supported yet";
   if (m.output_gate && m.kv_heads < o.te.tensor && (o.te.tensor % m.kv_heads != 0 || m.heads % o.te.tensor != 0))
     return fmt::format("Megatron itself refuses {} heads in {} groups on {} ranks", m.heads, m.kv_heads, o.te.tensor);
-  if (m.kind == MixerKind::gated_delta && m.linear_key_heads % o.te.tensor != 0)
-    return fmt::format("Megatron itself refuses {} heads of linear attention on {} ranks", m.linear_key_heads, o.te.tensor);
+  if (const std::int64_t ranks = o.te.tensor * o.te.context; m.kind == MixerKind::gated_delta && m.linear_key_heads % ranks != 0)
+    return fmt::format("Megatron itself refuses {} heads of linear attention on {} ranks", m.linear_key_heads, ranks);
   if (a.tower.kind.empty()) return "linear attention of a model without a tower under Megatron is not supported yet";
   return {};
 }
@@ -121,6 +122,8 @@ std::string unsupported_tower(const Architecture& a, const ChunkOptions& o) {
     if (is) return std::string(what) + " beside a vision tower under Megatron: not supported yet";
   const bool whole = tower_of_transformers(a, o);
   if (whole && o.te.context > 1) return "transformers' tower under context parallelism is not supported yet";
+  if (o.te.context > 1 && o.packed == 0 && o.delta_chunks == 0)
+    return "padded sequences beside a vision tower under context parallelism: not supported yet but for Qwen3.5";
   if (!whole && o.te.tensor > 0 && (t.heads % o.te.tensor != 0 || t.width % o.te.tensor != 0))
     return fmt::format("Megatron itself refuses {} heads and a width of {} of the tower on {} ranks", t.heads, t.width,
                        o.te.tensor);

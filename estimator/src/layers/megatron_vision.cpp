@@ -314,7 +314,8 @@ void MegatronTower::make_tables() {
   std::int64_t width = 0;
   for (const LayerRun& run : a_.runs) width = std::max(width, run.layer.mixer.rotary_dim);
   const bool alike = o_.packed == 0 && vision_.images == 0;  // get_rope_index: all three rows are views of one
-  positions_ = g_.make("position_ids", {Dim(alike ? 1 : 3), B, o_.te.whole()}, DType::int64, Category::inputs);
+  const Dim tokens = o_.packed == 0 ? all_tokens() : o_.te.whole();
+  positions_ = g_.make("position_ids", {Dim(alike ? 1 : 3), B, tokens}, DType::int64, Category::inputs);
   const Dim sequences = o_.te.several_sequences ? B : Dim(1);
   table_ = g_.make("rotary_table", {o_.te.whole(), sequences, Dim(1), Dim(width)}, DType::fp32, Category::buffers);
 }
@@ -340,6 +341,18 @@ Tensor MegatronTower::with_images(const Tensor& x) {
   return with;
 }
 
+/// split_data_cp_rank: an early and a late stretch of every sequence.
+Tensor MegatronTower::own_stretches(const Tensor& all) {
+  const Tensor stretches = g_.make("embedding.stretches", {Dim(2)}, DType::int64);
+  Tensor out = g_.make("embedding.of_rank", {o_.te.whole(), B, all.shape.back()}, all.dtype);
+  const Saved saved = g_.will_record({&all}) ? g_.save(stretches) : Saved();
+  g_.record(out, "IndexSelectBackward0", {&all}, [this, saved, whole = all.shape](Gradients in) {
+    (void)saved.get();
+    return Gradients{gradient(g_, "embedding_backward.of_all_ranks", whole, in[0].dtype)};
+  });
+  return out;
+}
+
 /// Padded: of one sequence a turn of both axes is no copy.
 Tensor MegatronTower::joined(const Tensor& embedded) {
   const bool packs = o_.packed > 0, turns = packs || o_.te.several_sequences;
@@ -353,7 +366,7 @@ Tensor MegatronTower::joined(const Tensor& embedded) {
     x = turned(with, "embedding.joined");
     if (packs && !hf_) pack_features();
   }
-  if (!packs) return x;
+  if (!packs) return o_.te.context > 1 ? own_stretches(x) : x;
   Tensor out = packed(copied(x, "embedding.rows"), "embedding.packed");
   take_parts();
   return out;

@@ -67,6 +67,7 @@ class MegatronTower {
   Tensor weighted(Tensor out, const char* node, const Tensor& kept, Shape of_weight, const std::string& name);
   Tensor copied(const Tensor& x, const std::string& name);
   Tensor packed(const Tensor& rows, const std::string& name);
+  Tensor own_stretches(const Tensor& all);
   void run_blocks(Tensor& hidden);
   void pack_features();
   Tensor own_pixels();

@@ -129,8 +129,8 @@ class VerlTranslator {
                     "padded sequences under Megatron in micro-batches of a budget of tokens (use_dynamic_bsz)");
     if (m_.flag(fact(role, "fused_kernels")) && !since("0.9.0"))  // from then on verl switches them off
       s_.refuse_key(padding_key(role), "padded sequences under Megatron with use_fused_kernels before verl 0.9");
-    if (m_.whole(fact(role, "layout.cp"), 1) > 1)
-      s_.refuse_key(padding_key(role), "padded sequences under Megatron with context parallelism");
+    if (m_.whole(fact(role, "layout.cp"), 1) > 1 && !since("0.8.0"))
+      s_.refuse_key(padding_key(role), "padded sequences under Megatron with context parallelism, which verl 0.7 itself refuses");
   }
 
   /// Without a backend verl leaves the model's forward pass as it is, and then looks for what the fused one returns

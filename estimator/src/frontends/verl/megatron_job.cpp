@@ -62,6 +62,8 @@ constexpr std::array<ConfigRow, 37> kConfig{{
 /// is there anyway.
 constexpr std::array<std::string_view, 6> kMindSpeed{"use_flash_attn",    "swiglu",           "use_fused_swiglu",
                                                      "use_fused_rmsnorm", "use_naive_l2norm", "use_distributed_optimizer"};
+/// How its attention shares tokens out. On GPUs Transformer Engine does that its own way.
+constexpr std::string_view kMindSpeedContext = "context_parallel_algo";
 
 class MegatronRole {
  public:
@@ -195,7 +197,8 @@ class MegatronRole {
   }
 
   bool of_mindspeed(const ToldFact& told, const std::string& key, const FactValue& value) {
-    if (std::find(kMindSpeed.begin(), kMindSpeed.end(), key) == kMindSpeed.end() || !value.boolean()) return false;
+    const bool on = std::find(kMindSpeed.begin(), kMindSpeed.end(), key) != kMindSpeed.end() && value.boolean();
+    if (!on && key != kMindSpeedContext) return false;
     if (key == "use_distributed_optimizer" && m_.text(fact_ + "sharding") == "none") return false;
     if (of_the_actor(key, value)) return true;  // told there
     Place place = s_.place(fact_ + "transformer_overrides");
