@@ -55,7 +55,7 @@ TEST_CASE("drafts sleep with their server, and their weights are on the host") {
   for (const ServerPhase phase : {ServerPhase::load, ServerPhase::start}) record(levels, p, sites, phase);
   const Bytes awake = levels.span().net;
   record(levels, p, sites, ServerPhase::sleep);
-  CHECK(awake - levels.span().net == p.weights + p[T::drafts] + p[T::kv_cache] + p[T::draft_cache]);
+  CHECK(awake - levels.span().net == p.weights + p[T::drafts] + p[T::kv_cache] + p[T::draft_cache] + p[T::request_table]);
   record(levels, p, sites, ServerPhase::wake_weights);
   record(levels, p, sites, ServerPhase::wake_cache);
   CHECK(levels.span().net == awake);

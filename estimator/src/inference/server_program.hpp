@@ -30,6 +30,8 @@ inline constexpr ServerTensor kCache[] = {ServerTensor::kv_cache, ServerTensor::
 /// SGLang's second worker has weights and a cache in the same regions of the memory saver as the first
 /// (sglang/srt/model_executor/model_runner.py load_model, mem_cache/memory_pool.py MHATokenToKVPool, 0.5.6 to 0.5.12).
 inline constexpr ServerTensor kDraftWeights = ServerTensor::drafts, kDraftCache = ServerTensor::draft_cache;
+/// SGLang makes it in the cache's region, too (ReqToTokenPool, mem_cache/memory_pool.py, 0.5.5 to 0.5.12).
+inline bool table_sleeps(const ServerPlan& p) { return p.engine == EngineKind::sglang; }
 
 /// One forward pass over `batched_tokens` tokens. The widest layer stands for all: no layer leaves anything behind but its
 /// output, which replaces the input, and what a draft reads of it. `hidden` and `draft_states` stay.
@@ -260,6 +262,7 @@ void sleep(Hand<R> h, const ServerPlan& p) {
     for (const ServerTensor t : kCache) h.free(t);
     h.free(kDraftCache);
   }
+  if (table_sleeps(p)) h.free(ServerTensor::request_table);
   if (p.sleep_level == 1) h.alloc(ServerTensor::host_weights);
   for (const ServerTensor t : kWeights) h.free(t);
   h.free(kDraftWeights);
@@ -278,7 +281,9 @@ void wake_weights(Hand<R> h, const ServerPlan& p) {
 
 template <class R>
 void wake_cache(Hand<R> h, const ServerPlan& p) {
-  if (p.sleep_level <= 0 || !p.cache_released) return;
+  if (p.sleep_level <= 0) return;
+  if (table_sleeps(p)) h.alloc(ServerTensor::request_table);
+  if (!p.cache_released) return;
   for (const ServerTensor t : kCache) h.alloc(t);
   h.alloc(kDraftCache);
 }

@@ -40,7 +40,7 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::kv_cache, "KV cache", Category::kv_cache, Pool::pausable, kStays},
     {T::state_cache, "recurrent states", Category::kv_cache, Pool::pausable, kStays},
     {T::draft_cache, "KV cache of the drafts", Category::kv_cache, Pool::pausable, kStays},
-    {T::request_table, "tables of requests", Category::buffers, Pool::torch, kStays},
+    {T::request_table, "tables of requests", Category::buffers, Pool::pausable, kStays},
     {T::draft_tables, "page tables of the graphs", Category::buffers, Pool::torch, kStays},
     {T::graphs, "CUDA graphs", Category::graphs, Pool::driver, kStays},
     {T::graph_logits, "logits of the CUDA graphs", Category::logits, Pool::torch, kStays},
@@ -92,7 +92,8 @@ static_assert(in_order(), "kRows must list ServerTensor in order");
 Pool pool_of(const ServerTensorRow& r, const ServerPlan& p) {
   if (r.pool != Pool::pausable) return r.pool;
   if (r.tensor == T::adapters && p.engine == EngineKind::sglang) return Pool::torch;  // made outside of the saver's regions
-  if (r.tensor == T::draft_loaded && p.engine == EngineKind::vllm) return Pool::torch;
+  const bool of_sglang = r.tensor == T::draft_loaded || r.tensor == T::request_table;
+  if (of_sglang && p.engine == EngineKind::vllm) return Pool::torch;
   const bool cache = r.tensor == T::kv_cache || r.tensor == T::state_cache || r.tensor == T::draft_cache;
   return p.pausable && (!cache || p.cache_released) ? Pool::pausable : Pool::torch;
 }

@@ -222,6 +222,8 @@ constexpr Row kTrainers[] = {
     {"deepep_num_sms", "it is of dispatcher: flex",
      [](const Job&, const Role& r) { return r.trainer.megatron.dispatcher != TokenDispatcher::flex; }},
     {"expert_capacity", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
+    {"mtp_runs", "there are no blocks of multi-token prediction (mtp_layers)",
+     [](const Job&, const Role& r) { return r.trainer.megatron.mtp_layers == 0; }},
     {"expert_imbalance", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"grouped_experts", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"permute_fusion", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
@@ -244,7 +246,7 @@ constexpr Row kServers[] = {
     {"no_sound", "the model has no tower of sound", [](const Job&, const Role& r) { return !hears(r); }},
     {"whole_dense", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"share_prompts", "every prompt has one response (samples_per_prompt)",
-     [](const Job& j, const Role&) { return j.samples_per_prompt <= 1; }},
+     [](const Job& j, const Role& r) { return j.samples_per_prompt <= 1 && (r.engine != EngineKind::sglang || !has_states(r)); }},
 };
 
 bool without_server(const Job& j) {

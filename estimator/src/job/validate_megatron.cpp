@@ -94,6 +94,8 @@ class Checker {
     if (role_.kind != RoleKind::trainer && (!rl || role_.kind == RoleKind::reward))
       add("engine", "megatron", "fsdp2", "not supported yet: Megatron");
     if (rl) check_rl(t.loop.name);
+    if (!t.megatron.mtp_runs && t.megatron.mtp_layers > 0 && !t.loop.actor_loss)
+      add("mtp_runs", "false", "true", "Megatron itself calls its blocks of multi-token prediction");
     check_slime();
     for (const std::string_view key : kForeign)
       if (const std::string full = fmt::format("{}.{}", role_.name, key);
@@ -463,7 +465,7 @@ class Checker {
     if (m.expert_capacity == 0 && m.pads_experts != Megatron{}.pads_experts &&
         written(job_, fmt::format("{}.pad_expert_input", role_.name)))
       add("pad_expert_input", "false", "expert_capacity beside it", "there is no capacity to pad to");
-    if (m.mtp_layers > 0 && t.recompute == Recompute::full && m.recompute_method == RecomputeMethod::uniform &&
+    if (m.mtp_layers > 0 && m.mtp_runs && t.recompute == Recompute::full && m.recompute_method == RecomputeMethod::uniform &&
         m.recompute_layers != 1)
       add("recompute_layers", fmt::format("{}", m.recompute_layers), "1",
           "Megatron itself asks for it with multi-token prediction");
