@@ -124,6 +124,7 @@ void keep_memory() {
   mallopt(M_MMAP_THRESHOLD, 32 * kMiB);  // the most that glibc allows
   mallopt(M_TRIM_THRESHOLD, 1024 * kMiB);
   mallopt(M_TOP_PAD, 16 * kMiB);
+  mallopt(M_MXFAST, 0);  // else every large block that comes or goes looks through all small ones that are free
 #endif
 }
 

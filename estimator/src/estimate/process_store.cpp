@@ -19,7 +19,7 @@ std::vector<std::unique_ptr<ProcessReading>> readings(const GpuSource& source) {
 
 ProcessReading::ProcessReading(std::shared_ptr<const Program> program, const std::shared_ptr<const Program>& history)
     : program_(std::move(program)), flat_(*history, history == program_ ? &ledgers_ : nullptr) {
-  if (history != program_) FlatProgram(*program_, &ledgers_);
+  if (program_ && history != program_) FlatProgram(*program_, &ledgers_);
 }
 
 const std::vector<LiveTensor>& ProcessReading::live() {

@@ -3,6 +3,7 @@
 // A store answers equal questions with the same reading. What it holds never changes an answer. It belongs to one search, and
 // keeps the last few: a reading takes some megabytes.
 #pragma once
+#include <algorithm>
 #include <list>
 #include <memory>
 #include <vector>
@@ -15,7 +16,8 @@ namespace oomplan {
 /// One process of a GPU: its levels and its history in the allocator.
 class ProcessReading {
  public:
-  /// `history`: the same process with the micro-batches that the allocator's history needs.
+  /// `history`: the same process with the micro-batches that the allocator's history needs. `program`: nullptr where its levels
+  /// are not asked for; then replays are all that there is.
   ProcessReading(std::shared_ptr<const Program> program, const std::shared_ptr<const Program>& history);
   ProcessReading(const ProcessReading&) = delete;
   ProcessReading& operator=(const ProcessReading&) = delete;
@@ -43,21 +45,25 @@ struct GpuSource {
     std::shared_ptr<const Program> program, history;  ///< as for ProcessReading; the same one where the two are equal
     bool replayed = true;
     std::vector<Bytes> held = {};  ///< behind each of its turns, when it is not replayed
-    bool operator==(const Process& o) const {
+    /// What was read of this one answers for `o`, whose levels need not be asked for.
+    bool answers(const Process& o) const {
       const auto same = [](const auto& x, const auto& y) { return x == y || (x && y && *x == *y); };
-      return replayed == o.replayed && held == o.held && same(program, o.program) && same(history, o.history);
+      return replayed == o.replayed && held == o.held && (!o.program || same(program, o.program)) && same(history, o.history);
     }
   };
   std::vector<Process> processes;
   std::vector<std::size_t> turns;  ///< numbers of processes, in order
-  bool operator==(const GpuSource&) const = default;
+  bool answers(const GpuSource& o) const {
+    return turns == o.turns && std::equal(processes.begin(), processes.end(), o.processes.begin(), o.processes.end(),
+                                          [](const Process& x, const Process& y) { return x.answers(y); });
+  }
 };
 
 class GpuReading {
  public:
   GpuReading(GpuSource source, const AllocatorSettings& settings);
   bool is_of(const GpuSource& source, const AllocatorSettings& settings) const {
-    return settings == settings_ && source == source_;
+    return settings == settings_ && source_.answers(source);
   }
   /// Allocations and frees that were played, of all processes and replays.
   std::int64_t events_played() const;

@@ -158,9 +158,10 @@ bool runs_through(const Assembled& a, std::size_t c, const Job& job) { return !r
 namespace {
 
 /// What is read of the class; nullptr: none of its processes is replayed. What is not replayed is said.
-GpuReading* reading_of(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes) {
+/// `levels`: of more than the allocator's history.
+GpuReading* reading_of(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, bool levels) {
   const GpuAnswer& answer = a.estimate.gpus[c];
-  GpuSource source = source_of(a, c, true);
+  GpuSource source = source_of(a, c, levels);
   if (!std::all_of(source.processes.begin(), source.processes.end(), replayed)) {
     a.estimate.replayed = false;
     a.estimate.notes.push_back({Note::Level::info,
@@ -181,7 +182,9 @@ Bytes bound_of(const GpuAnswer& answer, const ClassFold& fold, const SharedRepla
   return most;
 }
 
-bool explain_reading(Assembled& a, std::size_t c, const Job& job, GpuReading& reading, Explain what, bool lists) {
+/// Without `levels` what every phase needs, and nothing of what it is made of.
+bool explain_reading(Assembled& a, std::size_t c, const Job& job, GpuReading& reading, Explain what, bool lists,
+                     bool levels = true) {
   GpuAnswer& answer = a.estimate.gpus[c];
   const ClassFold& fold = a.folds[c];
   put_held(answer, fold, reading.replays().roomy());
@@ -189,7 +192,7 @@ bool explain_reading(Assembled& a, std::size_t c, const Job& job, GpuReading& re
   std::vector<std::size_t> by_level(several, answer.phases.size());  // the worst phases of the processes before the replay
   for (std::size_t p = 0; p < several; ++p) {
     const ProcessReading* process = reading.process(p);
-    if (process == nullptr) continue;
+    if (process == nullptr || !levels) continue;
     by_level[p] = worst_of(answer, process->ledgers());
     for (const auto& ledger : process->ledgers())
       if (const std::size_t i = phase_at(answer, ledger.phase); i < answer.phases.size())
@@ -198,7 +201,8 @@ bool explain_reading(Assembled& a, std::size_t c, const Job& job, GpuReading& re
   if (!put_needed(answer, fold, reading.replays(), what)) return false;
   const SharedReplay& here = reading.replays().at(answer.usable);
   const bool limited = put_limited(answer, fold, here);
-  if (several > 1 && what == Explain::all) put_beside(answer, a, c, job, reading, limited ? here : reading.replays().roomy());
+  if (several > 1 && what == Explain::all && levels)
+    put_beside(answer, a, c, job, reading, limited ? here : reading.replays().roomy());
   for (std::size_t p = 0; p < several; ++p) {
     ProcessReading* process = reading.process(p);
     if (process == nullptr || by_level[p] == answer.phases.size()) continue;
@@ -215,7 +219,7 @@ bool explain_reading(Assembled& a, std::size_t c, const Job& job, GpuReading& re
 }  // namespace
 
 bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Explain what, bool lists) {
-  GpuReading* reading = reading_of(a, c, job, processes);
+  GpuReading* reading = reading_of(a, c, job, processes, true);
   return reading == nullptr || explain_reading(a, c, job, *reading, what, lists);
 }
 
@@ -234,11 +238,11 @@ std::vector<std::size_t> by_lack(const Assembled& a) {
 bool explain_if_above(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Bytes most, Explain what,
                       bool lists) {
   const GpuAnswer& answer = a.estimate.gpus[c];
-  GpuReading* reading = reading_of(a, c, job, processes);
+  GpuReading* reading = reading_of(a, c, job, processes, lists);
   if (reading == nullptr) return true;
   const SharedReplay& roomy = reading->replays().roomy();
   if (roomy.ok && bound_of(answer, a.folds[c], roomy) - answer.usable <= most) return true;
-  return explain_reading(a, c, job, *reading, what, lists);
+  return explain_reading(a, c, job, *reading, what, lists, lists);
 }
 
 }  // namespace oomplan

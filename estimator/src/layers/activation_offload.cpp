@@ -119,7 +119,7 @@ std::string unsupported_loops(const Architecture& a, const PassOptions& o) {
   });
   if (o.kernels.offload_activations != OffloadActivations::verl || !delta)
     return "offload of activations of a loop over the sequence is not supported yet";
-  if (o.recompute == Recompute::none && o.kernels.delta.kernels == LinearAttention::torch)
+  if (o.training && o.recompute == Recompute::none && o.kernels.delta.kernels == LinearAttention::torch)
     return "verl itself fails to offload transformers' loop over the sequence: say recompute: full, or linear_attention: fla";
   return {};
 }
