@@ -108,9 +108,9 @@ TEST_CASE("areal's Megatron: all experts of a rank share a pair") {
   const TrainingCase c = case_of("Qwen/Qwen3-30B-A3B", "attn:d8|ffn:e8", false, lora);
   const auto chunks = megatron_chunks(*c.architecture, c.trainer, 0);
   // h 2048, 32 heads and 4 groups of 128, experts of 768
-  const std::int64_t layer = 32 * (2048 + 5120) + 32 * (4096 + 2048) + 32 * (2048 + 1536) + 32 * (768 + 2048);
-  CHECK(megatron_parameters(*c.architecture, chunks).dense == 48 * layer);
-  CHECK(megatron_parameters(*c.architecture, chunks).experts == 0);
+  const std::int64_t attention = 32 * (2048 + 5120) + 32 * (4096 + 2048), experts = 32 * (2048 + 1536) + 32 * (768 + 2048);
+  CHECK(megatron_parameters(*c.architecture, chunks).dense == 48 * attention);
+  CHECK(megatron_parameters(*c.architecture, chunks).experts == 48 * experts);
 }
 
 // A critic's or a reference's pass gathers nothing of a context; from 2.0.0 on log-probs do

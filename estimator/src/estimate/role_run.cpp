@@ -80,13 +80,14 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
   }
 }
 
-/// What AReaL's Megatron engine sends: all tensors of the checkpoint one by one, in 16 bits, or the adapters alone.
+/// What Megatron engines send: all tensors of the checkpoint one by one, in 16 bits; AReaL's of adapters nothing else, verl's at
+/// first both (verl/workers/engine_workers.py, 0.9 and 0.10: update_weights with load_format dummy).
 void resolve_megatron_sync(RoleRun& run) {
   if (run.role->kind != RoleKind::actor) return;
   if (const MegatronAdapters beside = megatron_adapters(run.role->trainer)) {
     run.adapters = std::make_shared<SyncModel>(megatron_adapters_model(*run.role->architecture, beside, DType::bf16));
     run.sync_model = run.adapters;
-    return;
+    if (!run.role->trainer.loop.summons_adapters) return;
   }
   run.sync_model = std::make_shared<SyncModel>(sync_model(*run.role->architecture, DType::bf16, DType::bf16, false));
 }
@@ -183,17 +184,31 @@ void send_from_archon(RoleRun& from, RoleRun& to, SyncPoint point) {
 /// vLLM as they are until 0.7.1, which has a buffer for them; to SGLang in the message of a request.
 void read_to_host(RoleRun& from, const Catalog& catalog, SyncPoint& point) {
   const Trainer& t = from.role->trainer;
-  const auto does = [&](const char* fact) {
-    return catalog.facts().find(t.loop.facts, fact, FactQuery{t.framework_version, "", {}}).value != 0;
+  const auto value_of = [&](const char* fact) {
+    return catalog.facts().find(t.loop.facts, fact, FactQuery{t.framework_version, "", {}}).value;
   };
+  const auto does = [&](const char* fact) { return value_of(fact) != 0; };
   const bool vllm = point.server == EngineKind::vllm;
   point.from_host = true;
   point.gathers_to_host = from.role->engine != EngineKind::fsdp1;
   point.has_buffer = vllm && does("buffers_adapters");
-  point.copies = vllm && does("copies_adapters");
+  point.copies = vllm ? static_cast<int>(value_of("copies_adapters")) : 0;
   from.summon = !t.lora.layered_summon             ? Summon::whole
                 : does("summons_through_the_host") ? Summon::through_host
                                                    : Summon::unit_by_unit;
+}
+
+/// verl's Megatron engine: the base, as without adapters, then the adapters, which Megatron-Bridge gathers one by one and puts on
+/// the host (megatron/bridge/models/conversion/peft_bridge.py, 0.5.2: stream_adapter_weights_megatron_to_hf).
+void send_base_and_adapters(RoleRun& from, RoleRun& to, const Catalog& catalog, SyncPoint point) {
+  for (const bool first : {true, false}) {
+    point.sender = first;
+    from.send[first ? 0 : 1] = plan_sync(*from.sync_model, point);
+  }
+  point.adapters = true;
+  read_to_host(from, catalog, point);
+  from.summon.reset();
+  to.receive = plan_sync(*from.adapters, point);
 }
 
 void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& catalog) {
@@ -212,6 +227,10 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
       for (auto& r : runs) r.empties_behind_training |= learns(*r.role) && share_gpus(job, *actor, *r.role);
     if (actor->engine == EngineKind::archon) {
       send_from_archon(*from, to, point);
+      continue;
+    }
+    if (actor->engine == EngineKind::megatron && from->adapters != nullptr && t.loop.summons_adapters) {
+      send_base_and_adapters(*from, to, catalog, point);
       continue;
     }
     // through files AReaL gathers the whole state dict before peft picks the adapters from it

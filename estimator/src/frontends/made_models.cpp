@@ -17,7 +17,7 @@ void derive_made_model(Derivation& d, const Role& role, const MadeModel& made, s
   };
   const auto flag = [](bool on) { return std::string(on ? "true" : "false"); };
   set("sequence_parallel", flag(t.layout.tensor > 1));
-  set("gradient_accumulation_fusion", flag(made.fused_gradients && t.lora.rank == 0));
+  set("gradient_accumulation_fusion", flag(made.fused_gradients && (t.lora.rank == 0 || !t.loop.adapters_outside)));
   set("deallocate_outputs", flag(made.deallocates));
   set("rotary_fusion", flag(made.rotary_fusion));
   set("permute_fusion", flag(made.permute_fusion));

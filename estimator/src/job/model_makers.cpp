@@ -41,11 +41,12 @@ constexpr MadeModel of_experts(bool activation, bool overlaps, DType router) {
   m.router = router;
   return m;
 }
-constexpr std::array<std::pair<std::string_view, MadeModel>, 10> kByMegatronBridge{
+constexpr std::array<std::pair<std::string_view, MadeModel>, 11> kByMegatronBridge{
     {{"qwen3_5", with(kProvider, true, false)},
      {"qwen3_5_moe", of_experts(true, false, DType::fp32)},
      {"qwen3_vl", with(kProvider, true, false)},
      {"qwen3_vl_moe", of_experts(true, false, DType::fp32)},
+     {"qwen2_5_vl", kProvider},
      {"qwen2", kProvider},
      {"qwen3", kProvider},
      {"qwen3_moe", of_experts(false, false, DType::bf16)},

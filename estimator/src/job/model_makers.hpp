@@ -15,7 +15,7 @@
 namespace oomplan {
 
 struct MadeModel {
-  bool fused_gradients = false;    ///< gradient_accumulation_fusion; with adapters never
+  bool fused_gradients = false;    ///< gradient_accumulation_fusion; with AReaL's adapters never
   bool deallocates = false;        ///< deallocate_pipeline_outputs
   bool rotary_fusion = false;      ///< apply_rope_fusion
   bool activation_fusion = false;  ///< bias_activation_fusion

@@ -525,10 +525,9 @@ class Validator {
       refuse("none", "PyTorch alone brings no weight update");
     else if (by != SyncBy::none && actor->trainer.lora.rank > 0 && !loop.adapters_update)
       refuse("none", "not supported yet: the weight update of LoRA adapters");
-    else if (actor->trainer.lora.rank > 0 && loop.summons_adapters && by != SyncBy::none &&
-             (by != SyncBy::ipc || actor->engine == EngineKind::megatron))
-      refuse("none", fmt::format("not supported yet: the weight update of {}'s LoRA adapters {}", loop.name,
-                                 by == SyncBy::ipc ? "under Megatron" : "to servers on GPUs of their own"));
+    else if (actor->trainer.lora.rank > 0 && loop.summons_adapters && by != SyncBy::none && by != SyncBy::ipc)
+      refuse("none", fmt::format("not supported yet: the weight update of {}'s LoRA adapters to servers on GPUs of their own",
+                                 loop.name));
     else if (by == SyncBy::nccl && actor->trainer.lora.rank > 0 && rollout->engine == EngineKind::sglang)
       refuse("disk", "AReaL brings LoRA adapters to SGLang through files only");
     else if (shared && by == SyncBy::nccl)

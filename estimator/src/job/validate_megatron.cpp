@@ -213,7 +213,7 @@ class Checker {
             fmt::format("{}", m.host_fraction), "1",
             "a part of the optimizer on the host, and the other there between the phases");
     not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false", "deferred gradients");
-    if (!t.loop.adapters_outside)
+    if (!t.loop.adapters_outside && !t.loop.actor_loss)
       not_yet("lora.rank", t.lora.rank > 0, fmt::format("{}", t.lora.rank), "none", "adapters of Megatron");
     if (role_.architecture != nullptr && role_.architecture->vocab % t.layout.tensor != 0)
       add("layout", letters(t.layout), fmt::format("ranks that divide a vocabulary of {}", role_.architecture->vocab),

@@ -173,8 +173,9 @@ class VisionObjections {
     if (pass.patches() > kPatchLimit.most)
       add("vision.images", fmt::format("{} patches of a micro-batch", pass.patches()),
           fmt::format("at most {}", kPatchLimit.most), "");
-    constexpr std::int64_t kMostParts = 256;  // a tape has each by itself
-    const bool by_parts = role_.engine != EngineKind::megatron && (t_.kernels != Kernels::hf_flash || pass.eager);
+    constexpr std::int64_t kMostParts = 256;                                                  // a tape has each by itself
+    const bool whole = tower.window > 0 && t_.megatron.maker == ModelMaker::megatron_bridge;  // transformers' own, with PyTorch's
+    const bool by_parts = role_.engine == EngineKind::megatron ? whole : t_.kernels != Kernels::hf_flash || pass.eager;
     if (const std::int64_t parts = attention_parts(tower, pass); by_parts && parts > kMostParts)
       add("vision.images", fmt::format("{} windows and images", parts),
           fmt::format("at most {} where attention is not flash-attention's", kMostParts),

@@ -64,11 +64,15 @@ struct ChunkOptions {
   std::int64_t delta_chunks = 0;   ///< of 64 tokens that a gated delta rule takes in a row; 0: it is not described
   bool own_attention = false;      ///< beside a tower: queries and keys go when they have been turned (Qwen3VLSelfAttention)
   EmbeddingSort embedding_sort = EmbeddingSort::none;
+  bool kernel_internals = true;  ///< of the scatter over a mask
   bool operator==(const ChunkOptions&) const = default;
 };
 
-/// mbridge's Qwen3.5 has transformers' own tower, on every rank (mbridge/models/qwen3_5/model.py, 10cb17f).
+/// mbridge's Qwen3.5 and Megatron-Bridge's Qwen2.5-VL have transformers' own tower, on every rank
+/// (mbridge/models/qwen3_5/model.py, 10cb17f; megatron/bridge/models/qwen_vl/modeling_qwen25_vl.py, 0.5.2).
 bool tower_of_transformers(const Architecture&, const ChunkOptions&);
+/// The latter embeds tokens before the images go through the tower, and scatters their features over a mask.
+bool embeds_before_tower(const Architecture&, const ChunkOptions&);
 
 /// A matrix whose gradients several nodes make.
 struct SharedWeight {

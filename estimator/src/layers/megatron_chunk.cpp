@@ -67,8 +67,10 @@ class ChunkRunner {
   }
   void plan_stations() {
     single(StationPlace::inputs);
-    if (sees_images()) tower_->plan(out_.stations);
+    const bool embeds_first = embeds_before_tower(a_, o_);
+    if (sees_images() && !embeds_first) tower_->plan(out_.stations);
     single(StationPlace::embedding);
+    if (sees_images() && embeds_first) tower_->plan(out_.stations);
     for (auto& group : layer_groups(o_)) {
       if (runs_.empty() || runs_.back().first != group) {
         Station s;
@@ -184,7 +186,8 @@ class ChunkRunner {
       g_.record(scattered, "ScatterToSequenceParallelRegion", {&x}, [this, whole](Gradients) {
         return Gradients{g_.make("embedding_backward.gathered", whole, DType::bf16, Category::temporaries)};
       });
-      x = tower_ ? scattered : te_contiguous(g_, scattered, "embedding.cloned");  // its rows lie together as they are
+      const bool lies_together = tower_ && !(te.several_sequences && embeds_before_tower(a_, o_));
+      x = lies_together ? scattered : te_contiguous(g_, scattered, "embedding.cloned");
     }
     if (a_.hidden_dropout > 0) x = dropout(g_, x, "embedding.dropped");
     return x;
@@ -262,7 +265,7 @@ class ChunkRunner {
     }
     if (tower_ && o_.vision.images > 0) tower_->enter_inputs();
     share_weights();
-    if (sees_images()) tower_->run();
+    if (sees_images() && !embeds_before_tower(a_, o_)) tower_->run();
     enter(StationPlace::embedding);
     Tensor hidden;
     if (o_.first) {
@@ -311,8 +314,7 @@ class ChunkRunner {
     if (o_.actor && o_.actor->fused) return run_verl_fused_megatron_head(g_, a_, o_, hidden, inputs_[1], output_);
     if (o_.actor) {
       Tensor narrow = megatron_output_layer(g_, a_, o_, hidden, output_);
-      if (o_.mtp + o_.idle_mtp > 0)  // GPTModel.forward has returned
-        for (Tensor* name : {&hidden, &decoder_input}) name->reset();
+      for (Tensor* name : {&hidden, &decoder_input}) name->reset();                           // GPTModel.forward has returned
       if (o_.te.several_sequences) narrow = te_contiguous(g_, narrow, "logits.by_sequence");  // transpose(0, 1).contiguous()
       Tensor logits = to(g_, std::move(narrow), DType::fp32, "logits.fp32");
       return actor_loss(g_, *o_.actor, std::move(logits), chunk);
@@ -378,7 +380,11 @@ std::vector<int> all_layers(const Architecture& a, const ChunkOptions& o) {
 }
 
 bool tower_of_transformers(const Architecture& a, const ChunkOptions& o) {
-  return o.settings.maker == ModelMaker::mbridge && a.model_type.starts_with("qwen3_5");
+  return (o.settings.maker == ModelMaker::mbridge && a.model_type.starts_with("qwen3_5")) || embeds_before_tower(a, o);
+}
+
+bool embeds_before_tower(const Architecture& a, const ChunkOptions& o) {
+  return o.settings.maker == ModelMaker::megatron_bridge && a.tower.kind == "qwen2_5_vl";
 }
 
 bool is_local(const ChunkOptions& o) { return o.settings.impl == TransformerImpl::local; }

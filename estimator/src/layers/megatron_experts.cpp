@@ -145,9 +145,8 @@ Tensor grouped(Eager& g, const RoutedRows& given, const RoutedSizes& s, const Ch
     return te_fp8_grouped_linear(g, x, shape, {m.out, m.in, m.count, m.fresh_gradients}, original, o.te, m.name);
   };
   const RoutedRows in = s.copied ? padded(g, given, s) : given;
-  const Tensor product_of_first = multiplied(in.tokens, {s.padded_rows, Dim(inner_width)}, first, false);
-  const Tensor inner =
-      o.adapters.fc1 ? adapted_experts(g, product_of_first, in.tokens, o.te, o.adapters, first.name) : product_of_first;
+  const auto run_first = [&] { return multiplied(in.tokens, {s.padded_rows, Dim(inner_width)}, first, false); };
+  const Tensor inner = o.adapters.fc1 ? adapted_experts(g, run_first(), in.tokens, o.te, o.adapters, first.name) : run_first();
   const Shape shape{s.padded_rows, Dim(s.width)}, result{s.padded_rows, Dim(s.hidden)};
   const auto cut = [&](Tensor out) {
     if (s.biases) out = apply_biases(g, out, in.weights, s);

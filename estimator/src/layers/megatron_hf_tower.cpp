@@ -7,7 +7,7 @@
 namespace oomplan {
 namespace {
 
-/// In bf16, with PyTorch's kernel for attention (Qwen3_5VisionModel._from_config) and no checkpoints.
+/// In bf16, with PyTorch's kernel for attention (_from_config of both towers' classes) and no checkpoints.
 PassOptions options_of(const ChunkOptions& o) {
   PassOptions out;
   out.kernels.kernels = Kernels::hf_sdpa;

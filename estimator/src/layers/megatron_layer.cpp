@@ -182,7 +182,7 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
   if (m.rotary_dim > 0) {
     const auto rotary = [&](const Tensor& part, const std::string& name) {
       if (o.settings.rotary_fusion) return te_rotary(g, part, name);
-      const bool by_sequence = o.own_attention && (o.te.several_sequences || o.te.rows > 0);
+      const bool by_sequence = (o.own_attention || embeds_before_tower(a, o)) && (o.te.several_sequences || o.te.rows > 0);
       return o.rotary_in_fp32 ? megatron_rotary_in_fp32(g, part, Dim(m.rotary_dim), name, by_sequence)
                               : megatron_rotary(g, part, Dim(m.rotary_dim), false, name, by_sequence);
     };

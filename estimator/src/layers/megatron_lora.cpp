@@ -144,8 +144,9 @@ Tensor row_adapter(Eager& g, Tensor x, std::int64_t columns, const TeOptions& o,
                    const std::string& name) {
   const Dim tokens = x.shape[0];
   x = product(g, x, {tokens, B, Dim(a.rank)}, o, false, name + ".linear_in");  // summed over the ranks in place
-  x = product(g, x, {tokens, B, Dim(columns / o.tensor)}, o, false, name + ".linear_out");
-  x = gathered_columns(g, x, o.tensor, name + ".linear_out.gathered");
+  // the layer gathers while it has its input
+  x = gathered_columns(g, product(g, x, {tokens, B, Dim(columns / o.tensor)}, o, false, name + ".linear_out"), o.tensor,
+                       name + ".linear_out.gathered");
   if (gathers(o)) {  // a view of this rank's rows
     const Shape whole = x.shape;
     Tensor part = x.alias({axis::S, B, Dim(columns)});

@@ -153,8 +153,8 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
     if (is_local(o))
       if (std::string why = unsupported_local(run.layer, o); !why.empty()) return why;
     if (o.adapters && m.kind == MixerKind::mla) return "adapters beside latent attention under Megatron are not supported yet";
-    // AReaL's optimizer is not distributed: who shares the adapters of experts does not matter
-    const bool plain = o.areal.on && o.settings.grouped_experts && o.expert_tensor == 1 && f.shared_width == 0;
+    const bool plain =
+        (o.areal.on || o.actor.has_value()) && o.settings.grouped_experts && o.expert_tensor == 1 && f.shared_width == 0;
     if (o.adapters && f.kind == FeedForwardKind::moe && (o.adapters.fc1 || o.adapters.fc2 || f.shared_width > 0) && !plain)
       return "adapters of experts under Megatron are not supported yet: name linear_qkv and linear_proj in lora.targets";
     if (m.kind == MixerKind::mla && m.index_heads > 0) return "Megatron with a sparse-attention indexer is not supported yet";

@@ -6,6 +6,7 @@
 #include "layers/model.hpp"
 #include "layers/ops.hpp"
 #include "layers/ops_state.hpp"
+#include "layers/vision_ops.hpp"
 
 namespace oomplan {
 namespace {
@@ -353,8 +354,24 @@ Tensor MegatronTower::own_stretches(const Tensor& all) {
   return out;
 }
 
+/// Qwen25VLModel.forward: embeddings by sequence, and over them the features. Turned back they are a view.
+Tensor MegatronTower::scattered(const Tensor& embedded) {
+  const bool several = o_.te.several_sequences;
+  Tensor x = several ? copied(embedded, "embedding.by_sequence") : embedded;
+  if (vision_.images > 0) {
+    run();
+    image_mask_ = g_.make("image_mask", {B, all_tokens()}, DType::boolean, Category::buffers);
+    Tensor with = vision_ops::masked_scatter(g_, x, image_mask_, images_, o_.kernel_internals);
+    x = std::move(with);
+  }
+  if (!several || o_.te.sequence_parallel) return x;
+  names_ = {x};  // the norm of the first layer puts its rows together
+  return copied(x, "embedding.by_token_again");
+}
+
 /// Padded: of one sequence a turn of both axes is no copy.
 Tensor MegatronTower::joined(const Tensor& embedded) {
+  if (embeds_before_tower(a_, o_)) return scattered(embedded);
   const bool packs = o_.packed > 0, turns = packs || o_.te.several_sequences;
   const auto turned = [&](const Tensor& x, const std::string& name) { return turns ? copied(x, name) : x; };
   Tensor x = copied(packs ? copied(embedded, "embedding.by_token") : embedded, "embedding.cloned");
@@ -404,7 +421,7 @@ Tensor MegatronTower::with_features(const Tensor& hidden, const Tensor& feature)
 }
 
 void MegatronTower::leave_forward() {
-  for (Tensor* one : {&pixels_, &dealt_, &images_, &positions_, &table_}) one->reset();
+  for (Tensor* one : {&pixels_, &dealt_, &images_, &image_mask_, &positions_, &table_}) one->reset();
   if (hf_) hf_->leave_forward();
   features_.clear();
   names_.clear();

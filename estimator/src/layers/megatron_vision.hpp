@@ -74,6 +74,7 @@ class MegatronTower {
   void gather(Tensor& x);
   Tensor with_images(const Tensor& x);
   void take_parts();
+  Tensor scattered(const Tensor& embedded);
   /// Of the micro-batch, on every rank of a context.
   Dim all_tokens() const { return Dim(o_.te.context) * o_.te.whole(); }
   Dim image_rows() const { return Dim(rows_.coefficient / unit_); }
@@ -92,6 +93,7 @@ class MegatronTower {
   const std::int64_t unit_ = t_.merge * t_.merge;
   const Dim rows_{vision_.patches() / o_.image_rows};  ///< patches of one sequence's images
   Tensor pixels_, rotary_, position_rows_, images_;
+  Tensor image_mask_;             ///< of embeds_before_tower
   Tensor positions_, table_;      ///< of the language model
   Tensor dealt_;                  ///< pixels of all images, put in the order of the ranks
   std::vector<Tensor> names_;     ///< of the model's forward pass, which nothing reads any more

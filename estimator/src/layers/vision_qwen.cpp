@@ -124,22 +124,27 @@ Tensor QwenTower::joined(const std::string& name) {
   return g_.make(name, {patches_, Dim(width)}, DType::fp32, Category::buffers);
 }
 
+/// Up to transformers 5.10 Qwen2.5-VL's angles have the format of the module's buffer. Megatron's Float16Module casts that, too;
+/// under FSDP buffers stay as they are. Every layer then makes both tables fp32 (apply_rotary_pos_emb_vision).
+bool QwenTower::has_narrow_angles() const { return pass_.until_5_10 && t_.window > 0 && !pass_.casts_inputs; }
+
 /// Up to transformers 5.10: angles of both coordinates, and those twice. Both are names of the tower.
 QwenTower::Table QwenTower::tables_from_angles() {
   const bool grad = std::exchange(g_.grad_enabled, false);
   const std::int64_t width = t_.hidden / t_.heads;
-  const auto fp32 = [&](const std::string& name, std::int64_t wide) {
-    return g_.make(name, {patches_, Dim(wide)}, DType::fp32, Category::buffers);
+  const DType format = has_narrow_angles() ? DType::bf16 : DType::fp32;
+  const auto table = [&](const std::string& name, std::int64_t wide) {
+    return g_.make(name, {patches_, Dim(wide)}, format, Category::buffers);
   };
-  angles_ = fp32("rotary.angles", width / 2);
+  angles_ = table("rotary.angles", width / 2);
   if (t_.window > 0) {
     Tensor by_window = permuted(angles_, angles_.shape, "rotary.angles_by_window");
     angles_ = std::move(by_window);
   }
-  both_angles_ = fp32("rotary.angles_twice", width);
+  both_angles_ = table("rotary.angles_twice", width);
   Table out;
-  out.cos = fp32("rotary.cos", width);
-  out.sin = fp32("rotary.sin", width);
+  out.cos = table("rotary.cos", width);
+  out.sin = table("rotary.sin", width);
   g_.grad_enabled = grad;
   return out;
 }
@@ -230,6 +235,12 @@ Eager::Function QwenTower::block(std::size_t run, std::size_t number, const Tens
       return run_block(w, cast(given), parts, in);
     };
   if (pass_.casts_tables) given = cast(table_);
+  if (has_narrow_angles())
+    return [this, given, parts = lengths(runs_[run].windowed), &w = blocks_[number]](const Tensor& in) {
+      const Table wide{ops::to(g_, given.cos, DType::fp32, "rotary.cos_fp32"),
+                       ops::to(g_, given.sin, DType::fp32, "rotary.sin_fp32")};
+      return run_block(w, wide, parts, in);
+    };
   if (checkpoints() && o_.reentrant && hidden.needs_grad()) arguments_.push_back(given);
   return [this, given, parts = lengths(runs_[run].windowed), &w = blocks_[number]](const Tensor& in) {
     return run_block(w, given, parts, in);

@@ -44,6 +44,7 @@ class QwenTower : public VisionTower {
   Tensor with_positions(Tensor hidden);
   Table tables();
   Table tables_from_angles();
+  bool has_narrow_angles() const;
   Tensor joined(const std::string& name);
   Tensor permuted(Tensor x, Shape shape, const std::string& name);
   Tensor run_block(const Block& w, const Table& table, const std::vector<std::int64_t>& lengths, const Tensor& x);

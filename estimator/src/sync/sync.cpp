@@ -24,6 +24,9 @@ class Sites {
   SiteRef packed(std::uint32_t tensor) {
     return tensor_site(tensor, "bucket ", p_.model->wire, &SyncTensor::sent, packed_, Category::communication);
   }
+  SiteRef copied(std::uint32_t tensor) {
+    return tensor_site(tensor, "copy ", p_.model->wire, &SyncTensor::sent, copied_, Category::communication);
+  }
   SiteRef host(std::uint32_t tensor) {
     return tensor_site(tensor, "host ", p_.model->wire, &SyncTensor::sent, host_, Category::host_copy, Pool::pageable);
   }
@@ -57,7 +60,7 @@ class Sites {
 
   R& r_;
   const SyncPlan& p_;
-  std::map<std::uint32_t, SiteRef> gathered_, beside_, packed_, host_;
+  std::map<std::uint32_t, SiteRef> gathered_, beside_, packed_, copied_, host_;
 };
 
 Index layer_of(const SyncStep& s) { return Index(s.layer); }
@@ -200,9 +203,13 @@ void receive(R& r, const SyncPlan& p) {
   const auto& order = p.model->order;
   const auto alloc = [&](std::size_t i) { r.alloc(sites.packed(order[i].tensor), layer_of(order[i]), copy_of(order[i])); };
   const auto free = [&](std::size_t i) { r.free(sites.packed(order[i].tensor), layer_of(order[i]), copy_of(order[i])); };
-  if (p.point.copies) {
-    for (std::size_t i = 0; i < order.size(); ++i) alloc(i);
-    for (std::size_t i = 0; i < order.size(); ++i) free(i);
+  const auto copy = [&](std::size_t i) { return sites.copied(order[i].tensor); };
+  if (p.point.copies > 0) {
+    const std::size_t n = order.size(), copied = p.point.copies > 1 ? n : 0;
+    for (std::size_t i = 0; i < n; ++i) alloc(i);
+    for (std::size_t i = 0; i < copied; ++i) r.alloc(copy(i), layer_of(order[i]), copy_of(order[i]));
+    for (std::size_t i = 0; i < copied; ++i) r.free(copy(i), layer_of(order[i]), copy_of(order[i]));
+    for (std::size_t i = 0; i < n; ++i) free(i);
     return;
   }
   switch (p.point.way) {

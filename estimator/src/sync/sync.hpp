@@ -84,7 +84,7 @@ struct SyncPoint {
   bool from_host = false;        ///< what is sent lies on the host: the buffer alone is on the device
   bool gathers_to_host = false;  ///< ... where it was gathered tensor by tensor (FSDP2)
   bool has_buffer = true;        ///< of `from_host`: false: it goes straight to the server's process
-  bool copies = false;           ///< of `from_host`: the server copies all of it out of the sender's buffer
+  int copies = 0;                ///< of `from_host`: how often the server copies all of it, up to twice: what arrives, and that
   /// The sender's allocator has expandable segments, but for the weight update.
   bool switches_segments = false;
   bool empties_first = false;  ///< the sender's cache is emptied before a server that sleeps beside it wakes

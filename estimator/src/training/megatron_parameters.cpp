@@ -13,7 +13,7 @@ namespace {
 class Counter {
  public:
   Counter(const Architecture& a, const ChunkOptions& o) : a_(a), o_(o) {}
-  std::vector<MegatronTensor> dense, of_experts, adapters;
+  std::vector<MegatronTensor> dense, of_experts, adapters, expert_adapters;
   std::set<std::pair<std::int64_t, std::int64_t>> shapes, adapter_shapes;
 
   void matrix(std::int64_t rows, std::int64_t columns) {
@@ -21,9 +21,9 @@ class Counter {
     shapes.insert({rows, columns});
   }
   /// An adapter's pair of matrices, of this rank.
-  void pair(std::int64_t rows_in, std::int64_t in, std::int64_t out, std::int64_t rank) {
+  void pair(std::int64_t rows_in, std::int64_t in, std::int64_t out, std::int64_t rank, bool beside_experts = false) {
     for (const auto& [rows, columns] : {std::pair{rows_in, in}, {out, rank}}) {
-      adapters.push_back({rows * columns});
+      (beside_experts ? expert_adapters : adapters).push_back({rows * columns});
       adapter_shapes.insert({rows, columns});
     }
   }
@@ -39,6 +39,7 @@ class Counter {
       all->clear();
     }
     dense = std::move(adapters);
+    of_experts = std::move(expert_adapters);
     shapes = std::move(adapter_shapes);
   }
   /// `wide`: its products stay in 16 bits.
@@ -139,8 +140,8 @@ class Counter {
       shapes.insert({a_.hidden, width});
     }
     const MegatronAdapters& beside = o_.adapters;  // a pair for all experts of the rank
-    if (beside.fc1) pair(beside.rank, a_.hidden, inner, beside.rank);
-    if (beside.fc2) pair(beside.rank, width, a_.hidden, beside.rank);
+    if (beside.fc1) pair(beside.rank, a_.hidden, inner, beside.rank, true);
+    if (beside.fc2) pair(beside.rank, width, a_.hidden, beside.rank, true);
     if (f.shared_width == 0) return;
     if (f.shared_gate) dense.push_back({a_.hidden});
     matrix((f.experts_gated ? 2 : 1) * f.shared_width / o_.te.tensor, a_.hidden);

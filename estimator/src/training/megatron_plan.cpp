@@ -198,8 +198,9 @@ void put_adapters_outside(MegatronStage& s, const MegatronParameters& n, std::in
   s.gradient_blocks.clear();
   if (wrapped) s.gradient_blocks.push_back({frozen, 1});
   const std::int64_t in_format = s.gradient_format == DType::fp32 ? 2 : 1;  // 16 bits as numbers of the buffer's format
-  for (const auto& tensors : n.dense_tensors)
-    for (const MegatronTensor& t : tensors) add_block(s.gradient_blocks, ceil_div(t.elements, in_format));
+  for (const auto* chunks : {&n.dense_tensors, &n.expert_tensors})
+    for (const auto& tensors : *chunks)
+      for (const MegatronTensor& t : tensors) add_block(s.gradient_blocks, ceil_div(t.elements, in_format));
   s.gradients = bytes_of_pieces(s.gradient_blocks, {s.gradient_format});
   s.wide_formats = {DType::fp32};
   s.wide_gradients = bytes_of_pieces(s.pieces, s.wide_formats);
@@ -386,10 +387,10 @@ void see_sequences(ChunkOptions& o, const Architecture& a, const Trainer& t, con
 /// models/qwen_vl/modelling_qwen3_vl/model.py, 0.5.2).
 void see_images(ChunkOptions& o, const Architecture& a, const Trainer& t) {
   o.vision = vision_pass(t, EngineKind::megatron, a);
-  o.own_attention = !a.tower.kind.empty();
+  o.own_attention = !a.tower.kind.empty() && !embeds_before_tower(a, o);
   if (o.vision.images == 0) return;
   if (t.megatron.maker == ModelMaker::mbridge && a.tower.kind == "qwen3_vl") o.image_ranks = t.layout.context;
-  if (tower_of_transformers(a, o)) o.image_ranks *= t.layout.tensor;
+  if (tower_of_transformers(a, o) && !embeds_before_tower(a, o)) o.image_ranks *= t.layout.tensor;
   o.all_images = o.vision.images;
   o.image_rows = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   // each image stands in front of its sequence; a rank has a stretch of all tokens
@@ -484,6 +485,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.expert_tensor = t.layout.expert_tensor;
     const std::int64_t tokens = megatron_tokens(t);
     const std::int64_t embedded = std::max<std::int64_t>(1, t.sequences_per_micro_batch) * ceil_div(tokens, t.layout.context);
+    o.kernel_internals = t.kernel_internals;
     if (t.kernel_internals) o.embedding_sort = embedding_sort(embedded, o.padded_vocab / o.te.tensor);
     o.softmax_kernel = t.megatron.masked_softmax_fusion && takes_softmax_kernel(a, t, tokens);
     (t.megatron.mtp_runs ? o.mtp : o.idle_mtp) = o.last ? t.megatron.mtp_layers : 0;

@@ -14,10 +14,20 @@
 namespace oomplan::verl {
 namespace {
 
-/// megatron/bridge/models/qwen_vl/{modeling_qwen25_vl,qwen3_vl_provider}.py, 0.5.2.
-std::string lacking(std::string_view made) {
-  if (made == "qwen2_5_vl") return "Qwen2.5-VL as Megatron-Bridge makes it, with transformers' own tower";
-  return fmt::format("models of the family '{}' as Megatron-Bridge makes them", made);
+/// Megatron-Bridge's Qwen25VLModel.forward (models/qwen_vl/modeling_qwen25_vl.py, 0.5.2): it has neither the words of
+/// fused_forward_model_engine (verl/models/mcore/model_forward_fused.py, 0.9 and 0.10) nor any of its own for others, and its
+/// embeddings stay rows of padded sequences where packed_seq_params tell of one packed row. Executed:
+/// benchmarks/oracle/execute_megatron_hf_tower.py.
+std::vector<KnobProblem> bridged_qwen25(const Trainer& t) {
+  std::vector<KnobProblem> out;
+  if (t.megatron.loss == MegatronLoss::verl_fused)
+    out.push_back({"cross_entropy", "fused kernels", "false, or megatron.vanilla_mbridge=True",
+                   "verl itself fails: Qwen2.5-VL as Megatron-Bridge makes it takes no output_processor, by which they come"});
+  const bool alone = t.sequence_tokens > 0 && t.tokens_per_micro_batch < 2 * t.sequence_tokens && t.layout.tensor == 1;
+  if (t.sequences_per_micro_batch == 0 && !alone)
+    out.push_back({"tokens_per_micro_batch", "packed sequences", "use_remove_padding=False, or megatron.vanilla_mbridge=True",
+                   "verl itself fails: Megatron-Bridge does not pack the embeddings of Qwen2.5-VL"});
+  return out;
 }
 
 bool has_linear_attention(const Architecture& a) {
@@ -35,8 +45,13 @@ void check_megatron(const Role& role, std::vector<KnobProblem>& out) {
     not_yet("model", role.model, "a model without linear attention, or verl 0.9",
             "linear attention of Megatron-core before 0.18, which verl 0.9 is the first to install");
   if (t.megatron.maker != ModelMaker::megatron_bridge) return;
+  if (role.architecture != nullptr && made_as(*role.architecture) == "qwen2_5_vl") {
+    for (KnobProblem& p : bridged_qwen25(t)) out.push_back(std::move(p));
+    return;
+  }
   if (role.architecture != nullptr && !made_model(t.megatron.maker, made_as(*role.architecture)))
-    not_yet("models_by", "megatron-bridge", "mbridge", lacking(made_as(*role.architecture)));
+    not_yet("models_by", "megatron-bridge", "mbridge",
+            fmt::format("models of the family '{}' as Megatron-Bridge makes them", made_as(*role.architecture)));
   const bool learns = role.kind == RoleKind::actor || role.kind == RoleKind::trainer;
   if (learns && role.architecture != nullptr && t.vision.images == 0 &&
       trains_mergers_alone(t.megatron.maker, *role.architecture))

@@ -82,7 +82,7 @@ bool VerlImages::freezes(const std::string& role) const {
 void VerlImages::put(const std::string& role, std::int64_t tokens, bool packed, std::int64_t length) {
   const std::string lora = fmt::format("roles.{}.lora", role);
   if (const ToldFact* adapters = m_.find(lora); adapters != nullptr && adapters->value.is_map() && role != "ref") {
-    s_.set(role + ".vision.train", "none", lora);
+    if (m_.text(fmt::format("roles.{}.engine", role)) != "megatron") s_.set(role + ".vision.train", "none", lora);
   } else if (freezes(role)) {
     s_.set_at(role + ".vision.train", "none", fmt::format("{}.actor.freeze_vision_tower", kArr));
     s_.set_at(role + ".use_orig_params", "true", fmt::format("{}.actor.freeze_vision_tower", kArr));

@@ -429,7 +429,7 @@ class VerlTranslator {
   void adapters(const std::string& name) {
     const ToldFact* lora = m_.find(fact(name, "lora"));
     if (lora == nullptr || !lora->value.is_map() || name == "ref") return;
-    if (m_.text(fact(name, "engine")) == "megatron") return s_.refuse_key(lora->where, "adapters under Megatron");
+    if (m_.text(fact(name, "engine")) == "megatron") return adapters_of_megatron(name, *lora);
     const auto part = [&](const char* key) {
       const FactValue* v = lora->value.find(key);
       return v != nullptr ? v->plain() : std::string();
@@ -454,6 +454,68 @@ class VerlTranslator {
                                {},
                                "verl itself refuses it beside layered_summon: the servers need the base first",
                                ProblemKind::refused_by_framework});
+  }
+  /// get_peft_cls (verl/workers/config/megatron_peft.py, 0.9 and 0.10) and create_peft (megatron/bridge/peft/utils.py, 0.5.2).
+  void adapters_of_megatron(const std::string& name, const ToldFact& lora) {
+    const std::string own = fmt::format("{}.model.lora", kArr);
+    if (name != "actor" || lora.where != own + ".rank")
+      return s_.refuse_key(lora.where, "adapters under Megatron other than an actor's model.lora");
+    if (!since("0.9.0")) return s_.refuse_key(lora.where, "adapters under Megatron before verl 0.9");
+    if (m_.text(fact(name, "models_by")) != "megatron-bridge")
+      return s_.fails(lora.where, "0, or megatron.vanilla_mbridge=False",
+                      "verl itself asserts that adapters under Megatron are those of Megatron-Bridge");
+    if (refuse_kinds(own)) return;
+    const auto part = [&](const char* key) {
+      const FactValue* v = lora.value.find(key);
+      return v != nullptr ? v->plain() : std::string();
+    };
+    s_.set("actor.lora.rank", part("rank"), fact(name, "lora"));
+    s_.set("actor.lora.alpha", part("alpha"), fact(name, "lora"));
+    s_.set("actor.lora.format", "storage", fact(name, "lora"));
+    targets(name, lora.value.find("targets"));
+    const std::string format = m_.text("roles.rollout.load_format");
+    if (format.find("dummy") == std::string::npos)
+      s_.refuse("roles.rollout.load_format",
+                "adapters under Megatron without a first update that sends the base (load_format dummy)");
+  }
+  /// Words of model.lora that change what Megatron-Bridge makes.
+  bool refuse_kinds(const std::string& own) {
+    constexpr std::array<std::string_view, 4> kLayers{"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
+    const auto* type = text_.root.at(own + ".type");
+    const auto refused = [&](const std::string& key, const std::string& what) {
+      s_.refuse_key(own + key, what);
+      return true;
+    };
+    if (type != nullptr && type->text != "lora")
+      return refused(".type", "adapters of the kind " + type->text + " under Megatron");
+    if (const auto* merge = text_.root.at(own + ".merge"); merge != nullptr && merge->boolean)
+      return refused(".merge", "adapters under Megatron that are added to the base for the servers");
+    for (const char* key : {".dropout", ".exclude_modules", ".a2a_experimental", ".dtype", ".adapter_path"})
+      if (const auto* n = text_.root.at(own + key); n != nullptr && is_set(*n))
+        return refused(key, fmt::format("model.lora{} under Megatron", key));
+    const auto* modules = text_.root.at(own + ".target_modules");
+    for (const auto& item : modules != nullptr ? modules->items : std::vector<compose::Node>{})
+      if (std::ranges::find(kLayers, item.text) == kLayers.end())
+        return refused(".target_modules", fmt::format("adapters under Megatron beside {}", item.text));
+    return false;
+  }
+  static bool is_set(const compose::Node& n) {
+    switch (n.kind) {
+      case compose::Node::Kind::null:
+        return false;
+      case compose::Node::Kind::boolean:
+        return n.boolean;
+      case compose::Node::Kind::list:
+        return !n.items.empty();
+      case compose::Node::Kind::integer:
+        return n.integer != 0;
+      case compose::Node::Kind::real:
+        return n.real != 0;
+      case compose::Node::Kind::text:
+        return !n.text.empty();
+      default:
+        return true;
+    }
   }
   void targets(const std::string& name, const FactValue* value) {
     const std::string knob = name + ".lora.targets";
