@@ -561,6 +561,8 @@ def test_guide_of_a_framework_without_one_is_refused_by_name() -> None:
 def test_activations_of_linear_attention_may_be_offloaded(installed: str) -> None:
     """Passes without gradients have nothing to offload, whatever runs their loops."""
     model = [f"{ARR}.model.path=Qwen/Qwen3-Next-80B-A3B-Instruct", f"{ARR}.model.enable_activation_offload=True"]
-    words = command(*GRPO, *model, f"{ARR}.actor.strategy=fsdp2", "trainer.nnodes=8", f"{ARR}.rollout.tensor_model_parallel_size=4")
+    words = command(
+        *GRPO, *model, f"{ARR}.actor.strategy=fsdp2", "trainer.nnodes=8", f"{ARR}.rollout.tensor_model_parallel_size=4"
+    )
     done = run("check", "--framework-version", "0.10.0", "--gpu", "H100-80GB", "--linear-attention", installed, *words)
     assert done.returncode in (0, 1), done.stderr

@@ -47,6 +47,7 @@ class FileAdviser {
   }
   /// Of a file whose estimate is there.
   Remedies remedies(const Estimate& judged) {
+    tells_left_out_ = false;
     judge_.most_events = kMostEventsOfRemedies;
     judge_.start(assemble(job_, catalog_, store_), judged);
     Advice out;
@@ -87,7 +88,7 @@ class FileAdviser {
       tried_.push_back({role, &k, together, found ? found->value : std::string()});
       if (found)
         add(knob, std::move(*found), out.remedies);
-      else if (!refused.empty())
+      else if (!refused.empty() && tells_left_out_)
         leave_out(role, k, knob, refused, out);
     }
   }
@@ -326,6 +327,7 @@ class FileAdviser {
   const Catalog& catalog_;
   std::vector<Tried> tried_;
   std::vector<Wrong> known_;  ///< what is wrong with the job already
+  bool tells_left_out_ = true;
   TapeStore& store_ = TapeStore::shared();
   Judge judge_{catalog_, store_};
   std::optional<double> seconds_;

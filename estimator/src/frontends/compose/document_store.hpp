@@ -11,6 +11,9 @@ namespace oomplan::compose {
 
 class DocumentStore {
  public:
+  DocumentStore() = default;
+  /// Keeps so many texts.
+  explicit DocumentStore(std::size_t most) : most_(most) {}
   /// As read_document(). The last few texts are kept.
   std::shared_ptr<const Document> get(const std::string& text, const std::string& file) {
     const auto known = std::find_if(rows_.begin(), rows_.end(), [&](const Row& r) { return r.file == file && r.text == text; });
@@ -19,17 +22,17 @@ class DocumentStore {
       return rows_.front().document;
     }
     auto document = std::make_shared<const Document>(read_document(text, file));
-    if (rows_.size() >= kMost) rows_.pop_back();
+    if (rows_.size() >= most_) rows_.pop_back();
     rows_.push_front({text, file, document});
     return document;
   }
 
  private:
-  static constexpr std::size_t kMost = 16;
   struct Row {
     std::string text, file;
     std::shared_ptr<const Document> document;
   };
+  std::size_t most_ = 16;
   std::list<Row> rows_;  ///< last used first
 };
 

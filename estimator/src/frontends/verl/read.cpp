@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "frontends/compose/compose.hpp"
+#include "frontends/compose/document_store.hpp"
 #include "frontends/shell_words.hpp"
 #include "frontends/verl/file_kinds.hpp"
 #include "frontends/verl/ranges.hpp"
@@ -34,6 +35,13 @@ compose::Files files_of(const Source& source, const std::string& own, Release re
     return known.empty() ? std::nullopt : config_folder(known.substr(0, known.size() - 1), release);
   };
   return files;
+}
+
+/// Files of this thread that were parsed: every change that is tried composes nearly all of them again.
+compose::DocumentStore& documents() {
+  constexpr std::size_t kMost = 64;  // of 0.10 a launch composes some forty
+  thread_local compose::DocumentStore store(kMost);
+  return store;
 }
 
 /// Values of verl's own files are the release's defaults.
@@ -111,6 +119,7 @@ class VerlReader {
       if (!is_ours(word)) request.overrides.push_back(word);
     request.environment = source_.environment;
     request.files = files_of(source_, own, release);
+    request.documents = &documents();
     compose::Composed composed = compose::compose(request);
     if (file_ && !(composed.root.entries.empty() && !composed.problems.empty())) put_defaults_under(composed, release);
     return composed;
