@@ -74,25 +74,6 @@ TrainingCase executed_case(const Json& run) {
   return read_training_case(job.dump(), config_of(run).dump(), Catalog::builtin());
 }
 
-/// Above what is there between two passes without gradients, the highest level of the second one.
-Bytes forward_alone(const MegatronStage& stage) {
-  const auto events = [&](int passes) {
-    ProgramWriter writer;
-    MegatronEngine engine(writer, stage, "trainer");
-    engine.load();
-    for (int pass = 0; pass < passes; ++pass) engine.forward_passes(1);
-    std::vector<Bytes> levels{0};
-    expand(writer.take(), [&](const Event& e) {
-      if (e.kind != Program::Kind::alloc && e.kind != Program::Kind::free) return true;
-      levels.push_back(levels.back() + (e.kind == Program::Kind::alloc ? e.bytes : -e.bytes));
-      return true;
-    });
-    return levels;
-  };
-  const std::vector<Bytes> once = events(1), twice = events(2);
-  return *std::max_element(twice.begin() + std::ssize(once), twice.end()) - once.back();
-}
-
 MegatronStage stage_of(const TrainingCase& c) {
   return make_megatron_stage(*c.architecture, c.trainer, 0, 1, {.log_probs = true});
 }

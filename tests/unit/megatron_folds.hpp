@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "training/megatron.hpp"
 
@@ -32,6 +33,25 @@ inline void folds_as_it_expands(const MegatronStage& plan, std::int64_t micro_ba
   });
   CHECK(folded.span().peak == peak);
   CHECK(folded.span().net == level);
+}
+
+/// Above what is there between two passes without gradients, the highest level of the second one.
+inline Bytes forward_alone(const MegatronStage& stage) {
+  const auto events = [&](int passes) {
+    ProgramWriter writer;
+    MegatronEngine engine(writer, stage, "trainer");
+    engine.load();
+    for (int pass = 0; pass < passes; ++pass) engine.forward_passes(1);
+    std::vector<Bytes> levels{0};
+    expand(writer.take(), [&](const Event& e) {
+      if (e.kind != Program::Kind::alloc && e.kind != Program::Kind::free) return true;
+      levels.push_back(levels.back() + (e.kind == Program::Kind::alloc ? e.bytes : -e.bytes));
+      return true;
+    });
+    return levels;
+  };
+  const std::vector<Bytes> once = events(1), twice = events(2);
+  return *std::max_element(twice.begin() + std::ssize(once), twice.end()) - once.back();
 }
 
 }  // namespace oomplan
