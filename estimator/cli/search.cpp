@@ -76,17 +76,10 @@ Described begin_of(const Call& call, std::vector<Problem>& problems) {
   return described_by(call);
 }
 
-/// The flags of a server are searched by another command, which writes them into its words. Other words have no spelling of a
-/// change yet.
-void refuse_command(const Dialect& dialect) {
-  if (!dialect.command || dialect.words_of_change != nullptr) return;
-  if (dialect.entry_points().front().trains)
-    throw InputError(Problem{{"", 0, 0, "--"},
-                             fmt::format("a command of {}", dialect.name),
-                             "oomplan explain, which tells what would help",
-                             {},
-                             "not supported yet: changes in the words of its flags"});
-  throw InputError(Problem{{"", 0, 0, "--"}, "a server's command", "oomplan serve --search -- COMMAND", {}, {}});
+/// The flags of a server are searched by another command, which writes them into its words.
+void refuse_server(const Dialect& dialect) {
+  if (dialect.command && dialect.words_of_change == nullptr)
+    throw InputError(Problem{{"", 0, 0, "--"}, "a server's command", "oomplan serve --search -- COMMAND", {}, {}});
 }
 
 }  // namespace
@@ -132,7 +125,7 @@ int run_search(const Call& call) {
   const Described begin = begin_of(call, problems);
   const std::optional<Source>& source = begin.source;
   const Dialect* dialect = source ? &dialect_of(*source) : nullptr;
-  if (dialect != nullptr) refuse_command(*dialect);
+  if (dialect != nullptr) refuse_server(*dialect);
   // of a command line, and of a job that was described, it is part of the job
   if (gpus > 0 && begin.told.empty() && !(dialect != nullptr && dialect->command)) space.gpus = gpus;
   const Job& job = begin.job;

@@ -282,7 +282,9 @@ const ServerFlag* SlimeText::server_flag(std::initializer_list<std::string_view>
 SlimeText read_slime(const Source& source) {
   SlimeText out;
   out.told.file = source.name.empty() ? "command line" : source.name;
-  const std::vector<std::string> words = shell_words(source.text, out.told.file);
+  std::vector<std::string> words = shell_words(source.text, out.told.file);
+  for (const std::string& more : source.overrides)  // flags behind the command
+    if (more.starts_with("--")) words.push_back(more);
   check_length(words, out.told.file);
   const auto script = std::find_if(words.begin(), words.end(), [](const std::string& w) { return w.ends_with(".py"); });
   if (script == words.end())
