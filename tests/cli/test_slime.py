@@ -94,6 +94,16 @@ def test_the_reference_is_the_actors_memory() -> None:
     assert facts(str(SCRIPT))["roles"]["ref"]["placement"]["v"] == "swapped_into:actor"
 
 
+def test_log_probs_of_the_training_pass_have_no_pass_of_their_own(tmp_path: Path) -> None:
+    """Where nobody but the loss asks for them, and a rollout is one step."""
+    told = "slime takes the log-probs of the training pass"
+    alone = changed(tmp_path, ("   --use-kl-loss\n", ""))
+    assert told in run("estimate", alone).stdout.replace("\n    ", " ")
+    steps = changed(tmp_path, ("   --use-kl-loss\n", ""), ("--global-batch-size 256", "--global-batch-size 128"))
+    assert told not in run("estimate", steps).stdout.replace("\n    ", " ")
+    assert told not in run("estimate", str(SCRIPT)).stdout.replace("\n    ", " ")
+
+
 def test_a_coefficient_of_zero_has_a_reference_too(tmp_path: Path) -> None:
     assert told(changed(tmp_path, ("--kl-loss-coef 0.001", "--kl-loss-coef 0.00")), "job.reference_needed") is True
     assert told(changed(tmp_path, ("   --use-kl-loss\n", "")), "job.reference_needed") is False

@@ -291,6 +291,10 @@ class JobWriter {
     if (m_.teacher)
       note(Note::Level::info, "--opd-type",
            fmt::format("the teacher's weights take the place of the actor's for their pass: {}.log_probs is both", role));
+    if (takes_log_probs_of_training())
+      note(Note::Level::info, batch_flag(),
+           fmt::format("slime takes the log-probs of the training pass, and runs no pass for them: {}.log_probs is not there",
+                       role));
     if (m_.serves)
       note(Note::Level::info, t_.own.place("update_weight_buffer_size"),
            "the weight update is not part of this answer: it takes some buffers of that size while the trainer sleeps and the "
@@ -303,6 +307,16 @@ class JobWriter {
     if (t_.release < release_of("0.3.1"))
       note(Note::Level::warning, "--framework-version",
            fmt::format("the loss of slime {} is described as that of 0.3.1", name_of(t_.release)));
+  }
+  /// can_reuse_log_probs_in_loss (slime/backends/megatron_utils/actor.py: train_actor, 0.3.0 on): one step a rollout, and nobody
+  /// else asks for them.
+  bool takes_log_probs_of_training() const {
+    const Own& o = t_.own;
+    const std::int64_t all = o.whole_or("rollout_batch_size", 0) * o.whole_or("n_samples_per_prompt", 1);
+    const bool asked = m_.reference || m_.teacher || m_.critic || o.on("use_opd") || o.on("keep_old_actor") ||
+                       o.on("use_rollout_logprobs") || o.on("get_mismatch_metrics");
+    return t_.release >= release_of("0.3.0") && !m_.supervised && m_.serves && m_.global_batch == all && !asked &&
+           o.text("advantage_estimator") != "gspo";
   }
   static Release release_of(std::string_view name) {
     const auto& all = releases();
