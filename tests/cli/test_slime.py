@@ -230,7 +230,7 @@ def test_advice_is_flags_behind_the_command(tmp_path: Path) -> None:
 
     def worst(script: str) -> int:
         answer = json.loads(run("estimate", "--json", script, *small).stdout)
-        return max(p["capacity_needed_bytes"] for g in answer["gpus"] for p in g["phases"])
+        return int(max(p["capacity_needed_bytes"] for g in answer["gpus"] for p in g["phases"]))
 
     before = worst(path)
     after = worst(changed(tmp_path, *larger, ('"$@"', " ".join(budget["overrides"]))))
