@@ -156,7 +156,8 @@ constexpr std::array<Command, 16> kCommands{{
     {"estimate", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
      "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
-     "SCRIPT is a bash script that starts a job, COMMAND what one would type: of AReaL, verl, Megatron-LM, vLLM or SGLang, "
+     "SCRIPT is a bash script that starts a job, COMMAND what one would type: of AReaL, verl, slime, Megatron-LM, vLLM or "
+     "SGLang, "
      "behind "
      "srun,\n"
      "ray job submit, docker run, torchrun and the like (docs/launch.md). Nothing is started, and what the framework itself "

@@ -22,6 +22,8 @@
 #include "frontends/rewrite.hpp"
 #include "frontends/script_words.hpp"
 #include "frontends/servers/launched.hpp"
+#include "frontends/slime/launched.hpp"
+#include "frontends/slime/words.hpp"
 #include "frontends/unread/unread.hpp"
 #include "frontends/verl/launched.hpp"
 #include "frontends/verl/start.hpp"
@@ -66,7 +68,7 @@ void refuse_other_frameworks(const Source& source) {
                              fmt::format("this is a configuration of {}, which oomplan does not read yet", framework)});
 }
 
-const std::array<Dialect, 5> kDialects{{
+const std::array<Dialect, 6> kDialects{{
     // before AReaL, whose files may begin with a defaults list, too
     {"verl",
      true,
@@ -91,6 +93,17 @@ const std::array<Dialect, 5> kDialects{{
      {areal::written},
      areal::entry_points,
      areal::take},
+    {"slime",
+     true,
+     false,
+     true,
+     slime::recognises,
+     slime::words_of,
+     slime::facts_json,
+     nullptr,
+     {},
+     slime::entry_points,
+     slime::take},
     {"megatron",
      false,
      true,
@@ -128,9 +141,9 @@ const std::array<Dialect, 5> kDialects{{
 }};
 
 void check_dialect(const std::string& dialect) {
-  const std::vector<std::string> known{"oomplan", "areal", "verl", "megatron", "server", "launch"};  // as they are told
+  const std::vector<std::string> known{"oomplan", "areal", "verl", "slime", "megatron", "server", "launch"};  // as they are told
   if (dialect.empty() || std::find(known.begin(), known.end(), dialect) != known.end()) return;
-  for (const std::string_view later : {"relax", "slime", "oumi"})
+  for (const std::string_view later : {"relax", "oumi"})
     if (dialect == later)
       throw InputError(
           {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), {}, "not supported yet"});
@@ -163,7 +176,9 @@ Started started_in(const std::string& framework, const StartAsked& asked, const 
   for (const Dialect& d : kDialects)
     if (d.written.text != nullptr || is_own(d.name)) known.emplace_back(d.name);
   if (std::find(known.begin(), known.end(), framework) == known.end()) {
-    const bool later = unread::is_framework(framework);
+    const bool later = unread::is_framework(framework) || std::any_of(kDialects.begin(), kDialects.end(), [&](const Dialect& d) {
+                         return d.name == framework && d.entry_points().front().trains;
+                       });
     throw InputError(Problem{{"command line", 0, 0, "--framework"},
                              fmt::format("'{}'", framework),
                              list_of(known),

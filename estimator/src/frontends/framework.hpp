@@ -53,6 +53,10 @@ namespace agilerl {
 FrameworkRow framework_row();
 std::vector<DefaultRow> default_rows();
 }  // namespace agilerl
+namespace slime {
+FrameworkRow framework_row();
+std::vector<DefaultRow> default_rows();
+}  // namespace slime
 namespace torch {
 FrameworkRow framework_row();
 std::vector<DefaultRow> default_rows();

@@ -33,8 +33,11 @@ inline constexpr std::array<std::pair<EngineKind, std::string_view>, 9> kNames<E
                                                                                             {EngineKind::archon, "archon"}}};
 
 template <>
-inline constexpr std::array<std::pair<Framework, std::string_view>, 4> kNames<Framework>{
-    {{Framework::areal, "areal"}, {Framework::verl, "verl"}, {Framework::agilerl, "agilerl"}, {Framework::torch, "torch"}}};
+inline constexpr std::array<std::pair<Framework, std::string_view>, 5> kNames<Framework>{{{Framework::areal, "areal"},
+                                                                                          {Framework::verl, "verl"},
+                                                                                          {Framework::agilerl, "agilerl"},
+                                                                                          {Framework::torch, "torch"},
+                                                                                          {Framework::slime, "slime"}}};
 
 template <>
 inline constexpr std::array<std::pair<Kernels, std::string_view>, 10> kNames<Kernels>{

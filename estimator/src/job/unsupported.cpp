@@ -24,13 +24,12 @@ constexpr std::string_view kPeft = "this kind of peft's adapters";
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 42> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 41> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "veomni", "VeOmni"},
                                             {"engine", "torchtitan", "torchtitan"},
                                             {"engine", "trtllm", "TensorRT-LLM"},
                                             {"engine", "hf", "generation with transformers"},
                                             {"framework", "relax", "Relax"},
-                                            {"framework", "slime", "slime"},
                                             {"framework", "oumi", "Oumi"},
                                             {"framework", "trl", "TRL"},
                                             {"framework", "megatron", "Megatron"},

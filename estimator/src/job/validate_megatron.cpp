@@ -199,7 +199,7 @@ class Checker {
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           fmt::format("{}'s Megatron engine packs sequences", who));
     const bool own = m.loss == MegatronLoss::te || m.loss == MegatronLoss::native || is_slimes(m.loss);
-    not_yet("cross_entropy", own, std::string(spelling(m.loss)), "nothing", "Megatron's own losses");
+    not_yet("cross_entropy", own && !t.loop.says_loss, std::string(spelling(m.loss)), "nothing", "Megatron's own losses");
     not_yet("transformer_impl", m.impl == TransformerImpl::local, "local", "transformer_engine", "Megatron's own modules");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none", "products in 8 bits");
     not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing", "Megatron-FSDP");
@@ -208,14 +208,15 @@ class Checker {
     else
       not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0", "multi-token prediction");
     not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none", "a capacity of the experts");
-    not_yet("optimizer_cpu_offload", m.host_optimizer && !t.loop.moves_optimizer, "true", "false", "an optimizer on the host");
+    not_yet("optimizer_cpu_offload", m.host_optimizer && !t.loop.moves_optimizer && !t.loop.host_optimizer, "true", "false",
+            "an optimizer on the host");
     not_yet("optimizer_offload_fraction", m.host_optimizer && t.offload_optimizer && m.host_fraction < 1,
             fmt::format("{}", m.host_fraction), "1",
             "a part of the optimizer on the host, and the other there between the phases");
     not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false", "deferred gradients");
     if (!t.loop.adapters_outside && !t.loop.actor_loss)
       not_yet("lora.rank", t.lora.rank > 0, fmt::format("{}", t.lora.rank), "none", "adapters of Megatron");
-    if (role_.architecture != nullptr && role_.architecture->vocab % t.layout.tensor != 0)
+    if (!t.loop.pads_vocab && role_.architecture != nullptr && role_.architecture->vocab % t.layout.tensor != 0)
       add("layout", letters(t.layout), fmt::format("ranks that divide a vocabulary of {}", role_.architecture->vocab),
           fmt::format("{}'s models have no padding of the vocabulary", who));
   }

@@ -25,12 +25,6 @@ constexpr std::array kPrograms{
     // redai-infra/Relax, scripts/training
     EntryPoint{Kind::module, "relax.entrypoints.train*", "", "Relax", "its trainer"},
     EntryPoint{Kind::script, "relax/entrypoints/train.py", "", "Relax", "its trainer"},
-    // THUDM/slime 624b824a, scripts/*.sh
-    EntryPoint{Kind::script, "train.py", "--rollout-batch-size", "slime", "its trainer"},
-    EntryPoint{Kind::script, "train_async.py", "--rollout-batch-size", "slime", "its asynchronous trainer"},
-    EntryPoint{Kind::script, "train.py", "--hf-checkpoint", "slime", "its trainer"},
-    EntryPoint{Kind::script, "train_async.py", "--hf-checkpoint", "slime", "its asynchronous trainer"},
-    EntryPoint{Kind::script, "train.py", "--update-weight-buffer-size", "slime", "its trainer"},
     // oumi-ai/oumi d8ed0777, README.md
     EntryPoint{Kind::program, "oumi", "train", "Oumi", "its trainer"},
     EntryPoint{Kind::module, "oumi", "train", "Oumi", "its trainer"},

@@ -1,0 +1,72 @@
+// What slime's loop does to its engines, and what of a trainer is not described yet.
+#include "frontends/framework.hpp"
+
+#include <fmt/format.h>
+
+#include "catalog/facts.hpp"
+#include "job/names.hpp"
+
+namespace oomplan::slime {
+namespace {
+
+std::vector<KnobProblem> problems(const Role& role) {
+  std::vector<KnobProblem> out;
+  const auto add = [&](const char* knob, std::string found, const char* expected, const char* why) {
+    out.push_back({knob, std::move(found), expected, why});
+  };
+  const std::string engine(spelling(role.engine));
+  if (role.kind == RoleKind::reference)
+    add("engine", engine, "no role ref",
+        "slime puts the weights of its reference into the actor's tensors: its pass is the actor's (actor.log_probs)");
+  else if (role.kind == RoleKind::critic)
+    add("engine", engine, "no role critic", "not supported yet: slime's critics");
+  else if (role.engine != EngineKind::megatron)
+    add("engine", engine, "megatron", "not supported yet: slime's other engines");
+  else if (role.trainer.megatron.loss != MegatronLoss::slime)
+    add("cross_entropy", std::string(spelling(role.trainer.megatron.loss)), "slime", "slime has a loss of its own");
+  return out;
+}
+
+/// create_rollout_manager stands before create_training_models (train.py, train_async.py, 0.1.0 to 0.3.1). Weights of the
+/// reference go first (slime/backends/megatron_utils/actor.py: train_actor).
+void set_pass_order(Job& job) { job.servers_start_first = true; }
+
+/// SGLang of docker/Dockerfile; of 0.2.1 and 0.2.2 a nightly of that release.
+struct Pin {
+  std::string_view versions, sglang;
+};
+constexpr Pin kPins[] = {{">=0.3.1", "0.5.15"},       {">=0.3.0,<0.3.1", "0.5.12"}, {">=0.2.3,<0.3.0", "0.5.9"},
+                         {">=0.2.2,<0.2.3", "0.5.7"}, {">=0.2.1,<0.2.2", "0.5.6"},  {">=0.2.0,<0.2.1", "0.5.5"}};
+std::string_view pinned_server(std::string_view version, EngineKind engine) {
+  if (engine == EngineKind::sglang)
+    for (const Pin& pin : kPins)
+      if (version_matches(version, pin.versions)) return pin.sglang;
+  return {};
+}
+
+void derive_update(Derivation& d, Role& /*rollout*/, Role& /*actor*/) {
+  d.derive("sync.by", "none", "slime's weight update is not described yet");
+}
+
+}  // namespace
+
+// packs: slime/utils/dp_schedule.py (a sample longer than the budget goes alone). moves_parameters: not, torch_memory_saver
+// pauses the whole process (slime/backends/megatron_utils/actor.py: sleep). pads_vocab: padded_vocab_size is Megatron's own rule
+// (slime/backends/megatron_utils/arguments.py: _set_default_megatron_args).
+FrameworkRow framework_row() {
+  return {.framework = Framework::slime,
+          .loop = {.name = "slime",
+                   .of_framework = true,
+                   .packs = true,
+                   .runs_megatron = true,
+                   .says_loss = true,
+                   .host_optimizer = true},
+          .releases = {.newest = "0.3.1", .oldest = "0.1.0", .last = "0.4.0"},
+          .defaults = default_rows,
+          .problems = problems,
+          .order_passes = set_pass_order,
+          .server_version = pinned_server,
+          .derive_update = derive_update};
+}
+
+}  // namespace oomplan::slime

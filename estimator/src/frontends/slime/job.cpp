@@ -1,0 +1,363 @@
+#include "frontends/slime/job.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <oomplan/units/bytes.hpp>
+#include <oomplan/units/errors.hpp>
+
+#include "frontends/defaults.hpp"
+#include "frontends/megatron/model.hpp"
+#include "frontends/megatron/settings.hpp"
+#include "frontends/native.hpp"
+#include "frontends/slime/meaning.hpp"
+#include "frontends/slime/rules.hpp"
+#include "frontends/slime/servers.hpp"
+
+namespace oomplan::slime {
+namespace {
+
+constexpr std::int64_t kPromptTaken = 1024;
+
+class JobWriter {
+ public:
+  JobWriter(const Source& source, const Catalog& catalog)
+      : source_(source), catalog_(catalog), t_(read_slime(source)), m_(meaning_of(t_)) {}
+
+  Reading run() {
+    check(t_, m_);
+    const auto architecture = model();
+    const std::size_t theirs = t_.told.problems.size();
+    if (theirs == 0) write();
+    stop_at(t_.told.problems);
+    stop_at(text_.problems);
+    return reading(architecture);
+  }
+
+ private:
+  // ---- the model
+
+  /// _hf_validate_args (slime/backends/megatron_utils/arguments.py): what Megatron builds must be what the checkpoint has.
+  std::shared_ptr<const Architecture> model() {
+    name_ = t_.own.text("hf_checkpoint");
+    if (name_.empty()) return nullptr;  // told
+    std::shared_ptr<const Architecture> found;
+    try {
+      found = architecture_of_name();
+    } catch (const InputError& e) {
+      for (Problem p : e.problems) {
+        p.place = place(t_.own.place("hf_checkpoint"));
+        t_.told.problems.push_back(std::move(p));
+      }
+      return nullptr;
+    }
+    if (m_.trains) compare(*found, name_);
+    if (m_.serves && !found->quantization.method.empty()) refuse_stored_formats(found->quantization.method);
+    const megatron::Arguments& a = t_.megatron;
+    if (a.number("attention_dropout") == 0 && a.number("hidden_dropout") == 0) return nullptr;  // as the catalog has it
+    auto with = std::make_shared<Architecture>(*found);
+    with->attention_dropout = a.number("attention_dropout");
+    with->hidden_dropout = with->embedding_dropout = a.number("hidden_dropout");
+    return with;
+  }
+  /// New weights are converted for the servers into what the checkpoint has
+  /// (slime/backends/megatron_utils/megatron_to_hf/processors).
+  void refuse_stored_formats(const std::string& method) {
+    t_.told.add(t_.own.place("hf_checkpoint"), fmt::format("'{}', stored in {}", name_, method), "a checkpoint in bf16",
+                "not supported yet: servers of a trainer in the format of their checkpoint");
+    t_.told.problems.back().kind = ProblemKind::not_supported;
+  }
+  /// Scripts name a folder of the cluster. Where it is not here, its last part may be a name that is known.
+  std::shared_ptr<const Architecture> architecture_of_name() {
+    try {
+      return catalog_.model(name_).architecture;
+    } catch (const InputError&) {
+      std::string last = name_;
+      while (last.ends_with('/')) last.pop_back();
+      last.erase(0, last.rfind('/') + 1);  // of none: npos + 1 is 0
+      if (last.empty() || last == name_) throw;
+      std::optional<std::string> id;
+      try {
+        id = catalog_.model(last).id;
+      } catch (const InputError&) {  // told by the name that was given
+      }
+      if (!id) throw;
+      note(Note::Level::warning, t_.own.place("hf_checkpoint"), fmt::format("no folder {} here: taken as {}", name_, *id));
+      name_ = *id;
+      return catalog_.model(name_).architecture;
+    }
+  }
+  void compare(const Architecture& model, const std::string& name) {
+    const megatron::Arguments& a = t_.megatron;
+    const auto agree = [&](const char* argument, std::int64_t own) {
+      const auto said = a.whole(argument);
+      if (!said || *said == own) return;
+      t_.told.add(a.place(argument), fmt::format("{}", *said), fmt::format("{}, as {} has it", own, name),
+                  "slime itself compares them with --hf-checkpoint");
+      t_.told.problems.back().kind = ProblemKind::refused_by_framework;
+    };
+    agree("num_layers", model.layers());
+    agree("hidden_size", model.hidden);
+    agree("num_attention_heads", model.runs.back().layer.mixer.heads);
+    const FeedForward& last = model.runs.back().layer.feed_forward;
+    if (last.kind == FeedForwardKind::moe)
+      agree("moe_ffn_hidden_size", last.expert_width);
+    else
+      agree("ffn_hidden_size", last.width);
+    if (a.given("num_layers") && a.on("untie_embeddings_and_output_weights") == model.tied) {
+      t_.told.add(a.place("untie_embeddings_and_output_weights"), model.tied ? "the flag" : "nothing",
+                  model.tied ? fmt::format("nothing: the embedding of {} is its output layer", name)
+                             : fmt::format("the flag: {} has an output layer of its own", name),
+                  "slime itself compares them with --hf-checkpoint");
+      t_.told.problems.back().kind = ProblemKind::refused_by_framework;
+    }
+  }
+
+  // ---- settings
+
+  Place place(std::string path) const { return {t_.told.file, 0, 0, std::move(path)}; }
+  void put(std::string key, std::string value, const std::string& flag, bool given = true) {
+    Origin origin{given ? Origin::Kind::file : Origin::Kind::derived, place(flag), given ? "" : "slime's code", {}};
+    text_.settings.push_back({std::move(key), std::move(value), std::move(origin)});
+  }
+  void own(std::string key, std::string value, const char* name) {
+    put(std::move(key), std::move(value), t_.own.place(name), t_.own.given(name));
+  }
+  void note(Note::Level level, const std::string& flag, std::string what) { t_.told.note(level, flag, std::move(what)); }
+
+  void write() {
+    cluster();
+    lengths();
+    if (m_.serves) rollout();
+    if (m_.trains) learner(std::string(m_.learner()));
+    add_beside(text_, source_);
+    for (const std::string& text : source_.overrides) {
+      if (text.starts_with("--")) continue;  // read with the command
+      const std::size_t sign = text.find('=');
+      if (sign == std::string::npos)
+        text_.problems.push_back(
+            {{"command line", 0, 0, {}}, fmt::format("'{}'", text), "key=value, such as gpus=\"64 x H200-141GB\"", {}, {}});
+      else
+        text_.settings.push_back({text.substr(0, sign),
+                                  text.substr(sign + 1),
+                                  {Origin::Kind::override_, {"command line", 0, 0, text.substr(0, sign)}, {}, {}}});
+    }
+  }
+
+  void cluster() {
+    const std::string kind = source_.gpu.empty() ? "H100-80GB" : source_.gpu;
+    const std::int64_t nodes_of = std::max<std::int64_t>(1, t_.own.whole_or("actor_num_gpus_per_node", 8));
+    const std::int64_t of_servers = m_.colocated ? 0 : std::max<std::int64_t>(1, t_.own.whole_or("num_gpus_per_node", 8));
+    const std::int64_t machine = std::max(nodes_of, std::min(of_servers, m_.used_gpus));
+    const std::int64_t all = (m_.used_gpus + machine - 1) / machine * machine;
+    own("framework", "slime " + name_of(t_.release), "hf_checkpoint");
+    put("gpus", fmt::format("{} x {}", all, catalog_.gpu(kind).name), "--actor-num-gpus-per-node");
+    put("gpus_per_node", fmt::format("{}", machine), "--actor-num-gpus-per-node");
+  }
+
+  /// Longest prompt and response. No flag has to say how long prompts are.
+  void lengths() {
+    if (m_.supervised) return;
+    const Own& o = t_.own;
+    const auto prompt = o.whole("rollout_max_prompt_len"), response = o.whole("rollout_max_response_len"),
+               context = o.whole("rollout_max_context_len");
+    if (!response && !context) {
+      text_.problems.push_back({place("--rollout-max-response-len"),
+                                "nothing",
+                                "tokens of the longest response",
+                                {},
+                                "no flag says how long sequences are"});
+      return;
+    }
+    response_ = response ? *response : *context;
+    if (context) response_ = std::min(response_, *context - 1);
+    const std::int64_t left = context ? *context - response_ : kPromptTaken;
+    prompt_ = prompt ? (context ? std::min(*prompt, std::max<std::int64_t>(1, left)) : *prompt) : left;
+    if (!prompt && !context)
+      note(Note::Level::info, "--rollout-max-prompt-len",
+           fmt::format("not said: prompts are taken to have up to {} tokens", kPromptTaken));
+    own("prompt_tokens", fmt::format("{}", std::max<std::int64_t>(1, prompt_)),
+        prompt || !context ? "rollout_max_prompt_len" : "rollout_max_context_len");
+    own("response_tokens", fmt::format("{}", std::max<std::int64_t>(1, response_)),
+        response ? "rollout_max_response_len" : "rollout_max_context_len");
+    const std::int64_t samples = o.whole_or("n_samples_per_prompt", 1);
+    if (m_.global_batch > 0) put("sequences_per_step", fmt::format("{}", m_.global_batch), batch_flag());
+    if (samples > 1) own("samples_per_prompt", fmt::format("{}", samples), "n_samples_per_prompt");
+  }
+  std::string batch_flag() const {
+    return t_.own.has("num_steps_per_rollout") ? t_.own.place("num_steps_per_rollout") : "--global-batch-size";
+  }
+  std::int64_t longest() const { return m_.supervised ? 0 : prompt_ + response_; }
+
+  // ---- servers
+
+  void rollout() {
+    text_.roles.push_back({RoleKind::rollout, place("--rollout-num-gpus-per-engine")});
+    const std::string version = server_version(Framework::slime, name_of(t_.release), EngineKind::sglang, catalog_.facts());
+    own("rollout.model", name_, "hf_checkpoint");
+    put("rollout.engine", "sglang " + version, "--rollout-num-gpus-per-engine", false);
+    note(Note::Level::info, "--framework-version",
+         fmt::format("slime {} is taken to run SGLang {}, which its image has", name_of(t_.release), version));
+    std::string letters = fmt::format("d{}t{}", std::max<std::int64_t>(1, m_.rollout_gpus / m_.engine_gpus),
+                                      std::max<std::int64_t>(1, m_.engine_gpus / m_.server_stages));
+    if (m_.server_stages > 1) letters += fmt::format("p{}", m_.server_stages);
+    if (m_.server_experts > 1) letters += fmt::format("e{}", m_.server_experts);
+    own("rollout.layout", letters, "rollout_num_gpus_per_engine");
+    if (m_.server_groups > 1)
+      put("rollout.attention_data", fmt::format("{}", m_.server_groups),
+          t_.server_flag({"data-parallel-size", "dp-size"})->written);
+    if (m_.colocated) put("rollout.sleep", m_.offload_rollout ? "2" : "0", "--colocate");
+    ServerSettings said = server_settings(t_, m_, {name_, version, source_.gpu}, catalog_);
+    text_.problems.insert(text_.problems.end(), said.problems.begin(), said.problems.end());
+    t_.told.notes.insert(t_.told.notes.end(), said.notes.begin(), said.notes.end());
+    text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
+  }
+
+  // ---- the trainer
+
+  void learner(const std::string& role) {
+    text_.roles.push_back({m_.supervised ? RoleKind::trainer : RoleKind::actor, place("--actor-num-gpus-per-node")});
+    own(role + ".model", name_, "hf_checkpoint");
+    megatron::RoleSettings said = megatron::settings_of(t_.megatron, m_.run, role, t_.told);
+    // batches and the loss are slime's
+    std::erase_if(said.settings, [](const Setting& s) {
+      return s.key.ends_with(".micro_batches") || s.key.ends_with(".sequences_per_micro_batch") ||
+             s.key.ends_with(".sequence_tokens") || s.key.ends_with(".cross_entropy") || s.key.ends_with(".attention_mask");
+    });
+    text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
+    if (m_.colocated) put(role + ".beside", "rollout", "--colocate");
+    if (!m_.supervised) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
+    loss(role);
+    batch(role);
+    tell(role);
+  }
+
+  void loss(const std::string& role) {
+    const Own& o = t_.own;
+    put(role + ".cross_entropy", "slime", "--loss-type", false);
+    put(role + ".attention_mask", "false", "--loss-type", false);  // packed sequences have none (model.py: forward_step)
+    if (const std::int64_t chunk = o.whole_or("log_probs_chunk_size", -1); chunk > 0)
+      own(role + ".log_probs_chunk_size", fmt::format("{}", chunk), "log_probs_chunk_size");
+    if (o.on("recompute_loss_function")) own(role + ".recompute_loss_function", "true", "recompute_loss_function");
+    if (const double t = o.number("rollout_temperature", 1); t != 1)
+      own(role + ".rollout_temperature", fmt::format("{}", t), "rollout_temperature");
+    if (o.number("entropy_coef", 0) != 0 && !m_.supervised) own(role + ".entropy_loss", "true", "entropy_coef");
+  }
+
+  /// A micro-batch packs what fits; a longer sample goes alone. Then a rank's part is padded (slime/utils/dp_schedule.py,
+  /// slime/backends/megatron_utils/data.py: get_batch).
+  void batch(const std::string& role) {
+    const Own& o = t_.own;
+    const std::int64_t context = m_.run.context, ranks = std::max<std::int64_t>(1, m_.run.data);
+    const bool dynamic = o.on("use_dynamic_batch_size");
+    const std::int64_t each = std::max<std::int64_t>(1, longest());
+    const std::int64_t sequences = t_.megatron.whole_or("micro_batch_size", 1);
+    if (!dynamic && m_.supervised) {
+      text_.problems.push_back({place("--micro-batch-size"),
+                                fmt::format("{}", sequences),
+                                "--use-dynamic-batch-size",
+                                {},
+                                "not supported yet: supervised training by numbers of samples, whose lengths no flag says",
+                                ProblemKind::not_supported});
+      return;
+    }
+    std::int64_t budget = dynamic ? o.whole_or("max_tokens_per_gpu", 1) * context : sequences * each;
+    const std::int64_t fit = m_.supervised ? 1 : dynamic ? std::max<std::int64_t>(1, budget / each) : sequences;
+    budget = std::max(budget, each);
+    if (m_.global_batch > 0 && longest() > 0) budget = std::min(budget, m_.global_batch * each);
+    const std::int64_t unit = m_.run.tensor * std::max<std::int64_t>(1, o.whole_or("data_pad_size_multiplier", 128));
+    const std::int64_t padded = (budget + context * unit - 1) / (context * unit) * unit * context;
+    const char* flag = dynamic ? "max_tokens_per_gpu" : "micro_batch_size";
+    if (dynamic)
+      own(role + ".tokens_per_micro_batch", fmt::format("{}", padded), flag);
+    else
+      put(role + ".tokens_per_micro_batch", fmt::format("{}", padded), t_.megatron.place(flag));
+    if (m_.global_batch == 0 && !m_.supervised) return;
+    // of samples whose lengths no flag says each may go alone: the most that can be in flight
+    const std::int64_t all = (m_.global_batch + fit - 1) / fit;
+    const std::int64_t group = m_.run.chunks > 1 ? m_.run.pipeline : 1;  // build_dp_schedule: a multiple of it
+    const std::int64_t each_rank = std::max<std::int64_t>(1, (all + ranks - 1) / ranks);
+    put(role + ".micro_batches", fmt::format("{}", (each_rank + group - 1) / group * group), batch_flag(), false);
+  }
+
+  /// What the answer rests on, and what is not in it.
+  void tell(const std::string& role) {
+    if (m_.reference)
+      note(Note::Level::info, t_.own.on("use_kl_loss") ? "--use-kl-loss" : "--kl-coef",
+           fmt::format("the reference's weights take the place of the actor's for their pass: {}.log_probs is both", role));
+    if (m_.teacher)
+      note(Note::Level::info, "--opd-type",
+           fmt::format("the teacher's weights take the place of the actor's for their pass: {}.log_probs is both", role));
+    if (takes_log_probs_of_training())
+      note(Note::Level::info, batch_flag(),
+           fmt::format("slime takes the log-probs of the training pass, and runs no pass for them: {}.log_probs is not there",
+                       role));
+    if (m_.serves)
+      note(Note::Level::info, t_.own.place("update_weight_buffer_size"),
+           "the weight update is not part of this answer: it takes some buffers of that size while the trainer sleeps and the "
+           "servers have no cache");
+    if (t_.own.has("log_probs_max_tokens_per_gpu"))
+      note(Note::Level::warning, t_.own.place("log_probs_max_tokens_per_gpu"),
+           "slime reads it nowhere: log-probs have the budget of training");
+    if (t_.own.has("custom_config_path"))
+      note(Note::Level::warning, t_.own.place("custom_config_path"), "its values replace flags, and are not read");
+    if (t_.release < release_of("0.3.1"))
+      note(Note::Level::warning, "--framework-version",
+           fmt::format("the loss of slime {} is described as that of 0.3.1", name_of(t_.release)));
+  }
+  /// can_reuse_log_probs_in_loss (slime/backends/megatron_utils/actor.py: train_actor, 0.3.0 on): one step a rollout, and nobody
+  /// else asks for them.
+  bool takes_log_probs_of_training() const {
+    const Own& o = t_.own;
+    const std::int64_t all = o.whole_or("rollout_batch_size", 0) * o.whole_or("n_samples_per_prompt", 1);
+    const bool asked = m_.reference || m_.teacher || m_.critic || o.on("use_opd") || o.on("keep_old_actor") ||
+                       o.on("use_rollout_logprobs") || o.on("get_mismatch_metrics");
+    return t_.release >= release_of("0.3.0") && !m_.supervised && m_.serves && m_.global_batch == all && !asked &&
+           o.text("advantage_estimator") != "gspo";
+  }
+  static Release release_of(std::string_view name) {
+    const auto& all = releases();
+    return static_cast<Release>(std::find(all.begin(), all.end(), name) - all.begin());
+  }
+
+  // ---- the reading
+
+  Reading reading(const std::shared_ptr<const Architecture>& architecture) {
+    const std::vector<Setting> settings = text_.settings;
+    const auto rename = [&](Place& at) {
+      for (const Setting& s : settings)
+        if (s.key == at.path && !s.origin.place.path.empty()) at = s.origin.place;
+    };
+    try {
+      Reading out = architecture != nullptr ? reading_of(std::move(text_), t_.told.file, catalog_, architecture)
+                                            : reading_of(std::move(text_), t_.told.file, catalog_);
+      for (Note& note : out.notes) rename(note.place);
+      // where a model is named: what no tape describes of it is told there, behind the reading (estimate/role_run)
+      for (const Role& role : out.job.roles)
+        if (const auto at = out.job.origins.find(role.name + ".model"); at != out.job.origins.end()) rename(at->second.place);
+      out.notes.insert(out.notes.begin(), t_.told.notes.begin(), t_.told.notes.end());
+      return out;
+    } catch (InputError& e) {
+      std::vector<Problem> problems = e.problems;
+      for (Problem& p : problems) rename(p.place);
+      throw InputError(std::move(problems));
+    }
+  }
+
+  const Source& source_;
+  const Catalog& catalog_;
+  SlimeText t_;
+  SlimeMeaning m_;
+  NativeText text_;
+  std::string name_;  ///< of the model
+  std::int64_t prompt_ = 0, response_ = 0;
+};
+
+}  // namespace
+
+Reading read_job(const Source& source, const Catalog& catalog) { return JobWriter(source, catalog).run(); }
+
+}  // namespace oomplan::slime

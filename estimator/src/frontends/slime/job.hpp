@@ -1,0 +1,12 @@
+// The Job that a command of slime says.
+#pragma once
+#include <oomplan/oomplan.hpp>
+
+#include "catalog/catalog.hpp"
+
+namespace oomplan::slime {
+
+/// Throws InputError with all that is wrong or not supported yet, in the words of the command.
+Reading read_job(const Source&, const Catalog&);
+
+}  // namespace oomplan::slime

@@ -1,0 +1,33 @@
+// What a command of slime means, fact by fact, before any of it is estimated: which roles are built, on which GPUs, with which
+// degrees and budgets. Keys and values are those of docs/slime.md ("roles.actor.layout.dp" = 4).
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "frontends/megatron/run.hpp"
+#include "frontends/slime/read.hpp"
+#include "frontends/telling.hpp"
+
+namespace oomplan::slime {
+
+struct SlimeMeaning {
+  bool supervised = false;  ///< --loss-type sft_loss
+  bool colocated = false;
+  bool trains = true, serves = true;  ///< not with --debug-rollout-only, --debug-train-only
+  bool reference = false, teacher = false, critic = false;
+  bool offload_train = false, offload_rollout = false;
+  std::int64_t actor_gpus = 1, rollout_gpus = 0, used_gpus = 1;
+  std::int64_t engine_gpus = 1, server_stages = 1, server_groups = 1, server_experts = 1;
+  std::int64_t global_batch = 0;  ///< sequences of a training step; 0: not said
+  megatron::Run run;              ///< Megatron's degrees
+  std::vector<ToldFact> facts;
+
+  /// "actor", of supervised training "trainer".
+  std::string_view learner() const { return supervised ? "trainer" : "actor"; }
+};
+
+/// slime's and Megatron's rules are not checked here (rules.hpp). Sets in `text` what slime sets in Megatron's arguments.
+SlimeMeaning meaning_of(SlimeText& text);
+
+}  // namespace oomplan::slime

@@ -1,0 +1,305 @@
+#include "frontends/slime/read.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <oomplan/units/errors.hpp>
+
+#include "catalog/engine_releases.hpp"
+#include "catalog/facts.hpp"
+#include "frontends/command_length.hpp"
+#include "frontends/megatron/flag_table.hpp"
+#include "frontends/shell_words.hpp"
+#include "units/enums.hpp"
+
+namespace oomplan::slime {
+namespace {
+
+using Json = nlohmann::json;
+
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+/// argparse takes a word in front of which a dash stands as a value when it is a number.
+bool is_flag(std::string_view word) { return word.size() > 1 && word[0] == '-' && !number_of<double>(word).has_value(); }
+
+constexpr std::string_view kServers = "--sglang-";
+
+/// A flag and the words up to the next one.
+struct Chunk {
+  std::string written;
+  std::vector<std::string> values;
+  bool attached = false;  ///< --flag=value
+};
+
+std::vector<Chunk> chunks_of(std::span<const std::string> words, std::vector<std::string>& stray) {
+  std::vector<Chunk> out;
+  for (const std::string& word : words) {
+    if (!is_flag(word)) {
+      if (out.empty() || out.back().attached)
+        stray.push_back(word);
+      else
+        out.back().values.push_back(word);
+      continue;
+    }
+    const auto equals = word.find('=');
+    Chunk chunk{word.substr(0, equals), {}, equals != std::string::npos};
+    if (chunk.attached) chunk.values.push_back(word.substr(equals + 1));
+    out.push_back(std::move(chunk));
+  }
+  return out;
+}
+
+class Reader {
+ public:
+  Reader(const Source& source, std::vector<Chunk> chunks, SlimeText& out)
+      : source_(source), chunks_(std::move(chunks)), out_(out) {}
+
+  void run() {
+    out_.release = release();
+    out_.own = Own(out_.release);
+    std::vector<std::string> megatron;
+    for (const Chunk& chunk : chunks_) {
+      const Flag* own = find_flag(out_.release, chunk.written);
+      const megatron::Flag* of_megatron = megatron::find_flag(chunk.written);
+      if (own != nullptr && of_megatron == nullptr)
+        take(chunk, *own);
+      else if (of_megatron != nullptr)
+        hand_on(chunk, *of_megatron, megatron);
+      else if (chunk.written.starts_with(kServers))
+        out_.server.push_back({server_name(chunk.written), chunk.written, chunk.values});
+      else
+        unknown(chunk);
+    }
+    out_.megatron = megatron::read_words(megatron, out_.told);
+  }
+
+ private:
+  // ---- the release
+
+  Release release() {
+    const std::string& asked = source_.framework_version;
+    if (asked.empty()) return guessed();
+    const AskedVersion said = asked_version(asked.starts_with('v') ? std::string_view(asked).substr(1) : asked);
+    if (said.valid && said.name) return releases().size() - 1;
+    if (!said.valid || compare_versions(said.numbers, releases().front()) < 0)
+      throw InputError(Problem{{"command line", 0, 0, "--framework-version"},
+                               fmt::format("'{}'", asked),
+                               fmt::format("a release of slime, {} to {}", releases().front(), releases().back()),
+                               {},
+                               said.valid ? "older releases are not known" : ""});
+    Release out = 0;
+    for (Release r = 0; r < releases().size(); ++r)
+      if (compare_versions(name_of(r), said.numbers) <= 0) out = r;
+    if (compare_versions(said.numbers, releases().back()) > 0)
+      out_.told.note(Note::Level::warning, "--framework-version",
+                     fmt::format("slime {} is not known; read as {}, the newest that is", asked, releases().back()));
+    return out;
+  }
+  /// The newest release that has all flags that any release has; tagged ones first.
+  Release guessed() {
+    const auto takes = [&](Release r) {
+      return std::all_of(chunks_.begin(), chunks_.end(), [&](const Chunk& c) {
+        return megatron::find_flag(c.written) != nullptr || !known_in_any(c.written) || find_flag(r, c.written) != nullptr;
+      });
+    };
+    Release out = last_tagged();
+    std::vector<Release> order;
+    for (Release r = last_tagged() + 1; r-- > 0;) order.push_back(r);
+    order.push_back(releases().size() - 1);
+    for (const Release r : order)
+      if (takes(r)) {
+        out = r;
+        break;
+      }
+    out_.told.note(Note::Level::info, "--framework-version",
+                   fmt::format("not said: {}, the newest release that has all of the flags", name_of(out)));
+    return out;
+  }
+
+  // ---- flags
+
+  void wrong(const Chunk& chunk, std::string found, std::string expected, std::string near = {}) {
+    out_.told.add(chunk.written, std::move(found), std::move(expected), "", std::move(near));
+    out_.told.problems.back().kind = ProblemKind::refused_by_framework;
+  }
+
+  static std::string server_name(std::string_view written) {
+    std::string out(written.substr(kServers.size()));
+    std::replace(out.begin(), out.end(), '_', '-');
+    return out;
+  }
+
+  /// Words behind a flag that takes fewer are passed over by the parser.
+  std::vector<std::string> values_of(const Chunk& chunk, bool takes, const std::string& many) {
+    std::size_t most = !takes ? 0 : many.empty() ? 1 : chunk.values.size();
+    if (const auto exact = number_of<std::size_t>(many)) most = *exact;
+    std::vector<std::string> out(chunk.values.begin(),
+                                 chunk.values.begin() + static_cast<std::ptrdiff_t>(std::min(most, chunk.values.size())));
+    for (std::size_t i = out.size(); i < chunk.values.size(); ++i) {
+      out_.stray.push_back(chunk.values[i]);
+      out_.told.note(Note::Level::warning, chunk.written,
+                     fmt::format("'{}' behind it: slime's parser passes over it", chunk.values[i]));
+    }
+    return out;
+  }
+
+  void hand_on(const Chunk& chunk, const megatron::Flag& flag, std::vector<std::string>& to) {
+    to.push_back(chunk.written);
+    for (std::string& value : values_of(chunk, megatron::takes_value(flag), flag.many)) to.push_back(std::move(value));
+  }
+
+  void take(const Chunk& chunk, const Flag& flag) {
+    const std::vector<std::string> values = values_of(chunk, takes_value(flag), flag.many);
+    if (!takes_value(flag)) {
+      const bool negative = flag.value == FlagValue::toggle && flag.spellings.size() > 1 && chunk.written == flag.spellings[1];
+      return out_.own.set(flag.name, flag.value != FlagValue::off && !negative, chunk.written);
+    }
+    out_.own.set(flag.name, *flag.otherwise, chunk.written);  // where the value is wrong, nothing else is said about it
+    if (values.empty() && flag.many != "*") return without_value(chunk, flag);
+    Json list = Json::array();
+    for (const std::string& text : values) {
+      const std::optional<Json> value = value_of(flag, text);
+      if (!value) return wrong(chunk, fmt::format("'{}'", text), kind_of(flag), nearest(text, flag.choices));
+      list.push_back(*value);
+    }
+    out_.own.set(flag.name, flag.many.empty() ? list.front() : list, chunk.written);
+  }
+
+  /// A key that the user's own shell has. slime's parser ends the run without it, and memory does not depend on it.
+  void without_value(const Chunk& chunk, const Flag& flag) {
+    if (!chunk.written.starts_with("--wandb-")) return wrong(chunk, "nothing behind it", kind_of(flag));
+    out_.told.note(Note::Level::warning, chunk.written, "nothing behind it, which slime's parser refuses: a variable is not set");
+  }
+  static std::string kind_of(const Flag& flag) {
+    if (!flag.choices.empty()) return list_of(flag.choices);
+    if (flag.value == FlagValue::whole) return fmt::format("a whole number up to {}", most_of(flag));
+    return flag.value == FlagValue::number ? "a number" : "a value";
+  }
+  /// Products of two counts stay below 2^63. Sizes in bytes are multiplied with nothing.
+  static std::int64_t most_of(const Flag& flag) {
+    const bool bytes = flag.name.ends_with("_bytes") || flag.name == "update_weight_buffer_size";
+    return std::int64_t{1} << (bytes ? 40 : 31);
+  }
+  static std::optional<Json> value_of(const Flag& flag, const std::string& text) {
+    if (!flag.choices.empty() && std::find(flag.choices.begin(), flag.choices.end(), text) == flag.choices.end())
+      return std::nullopt;
+    if (flag.value == FlagValue::whole) {
+      const auto n = number_of<std::int64_t>(text);
+      return n && *n >= -most_of(flag) && *n <= most_of(flag) ? std::optional<Json>(*n) : std::nullopt;
+    }
+    if (flag.value == FlagValue::number) {
+      const auto n = number_of<double>(text);
+      return n ? std::optional<Json>(*n) : std::nullopt;
+    }
+    return Json(text);
+  }
+
+  /// Flags of Megatron as slime installs it (docker/patch/*/megatron.patch): layers that are not described.
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPatched{
+      {{"--post-self-attn-layernorm", "norms behind attention"},
+       {"--post-mlp-layernorm", "norms behind the feed-forward"},
+       {"--use-gated-attention", "gated attention"}}};
+
+  void unknown(const Chunk& chunk) {
+    if (chunk.written.starts_with("--router-")) return;  // sglang_router's: one process without a GPU
+    for (const auto& [flag, what] : kPatched)
+      if (chunk.written == flag) {
+        out_.told.add(chunk.written, "the flag", "nothing", fmt::format("not supported yet: {}", what));
+        out_.told.problems.back().kind = ProblemKind::not_supported;
+        return;
+      }
+    std::string hyphens = chunk.written;
+    std::replace(hyphens.begin(), hyphens.end(), '_', '-');
+    std::vector<std::string> names = spellings(out_.release);
+    for (const megatron::Flag& flag : megatron::flags()) names.insert(names.end(), flag.spellings.begin(), flag.spellings.end());
+    std::string why = fmt::format("no flag of slime {}: its parsers pass over it", name_of(out_.release));
+    if (const std::string with = releases_with(chunk.written); !with.empty())
+      why += fmt::format("; slime {} has it", with);
+    else if (const std::string near = nearest(hyphens, names); !near.empty())
+      why += fmt::format("; did you mean {}?", near);
+    out_.told.note(Note::Level::warning, chunk.written, std::move(why));
+  }
+
+  const Source& source_;
+  std::vector<Chunk> chunks_;
+  SlimeText& out_;
+};
+
+}  // namespace
+
+void Own::set(const std::string& name, const Json& value, std::string written) {
+  given_[name] = {std::make_shared<const Json>(value), std::move(written)};
+}
+std::string Own::place(std::string_view name) const {
+  if (const auto found = given_.find(name); found != given_.end()) return found->second.written;
+  const Flag* const flag = flag_named(release_, name);
+  return flag == nullptr ? std::string(name) : flag->spellings.front();
+}
+const Json& Own::value(std::string_view name) const {
+  static const Json none;
+  if (const auto found = given_.find(name); found != given_.end()) return *found->second.value;
+  const Flag* const flag = flag_named(release_, name);
+  return flag == nullptr ? none : *flag->otherwise;
+}
+bool Own::has(std::string_view name) const { return !value(name).is_null(); }
+bool Own::on(std::string_view name) const {
+  const Json& v = value(name);
+  if (v.is_boolean()) return v.get<bool>();
+  if (v.is_number()) return v.get<double>() != 0;
+  return v.is_string() ? !v.get<std::string>().empty() : !v.empty();
+}
+std::optional<std::int64_t> Own::whole(std::string_view name) const {
+  const Json& v = value(name);
+  return v.is_number_integer() ? std::optional(v.get<std::int64_t>()) : std::nullopt;
+}
+double Own::number(std::string_view name, double otherwise) const {
+  const Json& v = value(name);
+  return v.is_number() ? v.get<double>() : otherwise;
+}
+std::string Own::text(std::string_view name) const {
+  const Json& v = value(name);
+  return v.is_string() ? v.get<std::string>() : std::string();
+}
+
+const ServerFlag* SlimeText::server_flag(std::initializer_list<std::string_view> names) const {
+  const ServerFlag* out = nullptr;
+  for (const ServerFlag& flag : server)
+    if (std::find(names.begin(), names.end(), flag.name) != names.end()) out = &flag;
+  return out;
+}
+
+SlimeText read_slime(const Source& source) {
+  SlimeText out;
+  out.told.file = source.name.empty() ? "command line" : source.name;
+  std::vector<std::string> words = shell_words(source.text, out.told.file);
+  for (const std::string& more : source.overrides)  // flags behind the command
+    if (more.starts_with("--")) words.push_back(more);
+  check_length(words, out.told.file);
+  const auto script = std::find_if(words.begin(), words.end(), [](const std::string& w) { return w.ends_with(".py"); });
+  if (script == words.end())
+    throw InputError(Problem{{out.told.file, 0, 0, {}},
+                             words.empty() ? "no command" : fmt::format("'{}'", words.front()),
+                             "train.py or train_async.py with its flags",
+                             {},
+                             {}});
+  out.async = script->ends_with("train_async.py");
+  const auto first = static_cast<std::size_t>(script - words.begin()) + 1;
+  std::vector<Chunk> chunks = chunks_of(std::span(words).subspan(first), out.stray);
+  for (const std::string& word : out.stray)
+    out.told.note(Note::Level::warning, "", fmt::format("'{}' belongs to no flag: slime's parsers pass over it", word));
+  Reader(source, std::move(chunks), out).run();
+  return out;
+}
+
+}  // namespace oomplan::slime

@@ -1,0 +1,72 @@
+// Reads what starts slime: the words behind train.py or train_async.py, which three parsers share.
+//
+//     words --split by flag--> slime's own | Megatron's | SGLang's (--sglang-*), each with its release's defaults
+//         --meaning--> facts --job--> roles and settings of a Job
+//
+// All three parsers pass over what they do not know (parse_known_args), and so does this; what was passed over is told.
+// docs/slime.md is the user's side of it.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+#include <oomplan/oomplan.hpp>
+
+#include "frontends/megatron/arguments.hpp"
+#include "frontends/slime/flags.hpp"
+
+namespace oomplan::slime {
+
+/// slime's own arguments, as its parser would leave them.
+class Own {
+ public:
+  explicit Own(Release release) : release_(release) {}
+  void set(const std::string& name, const nlohmann::json& value, std::string written);
+  bool given(std::string_view name) const { return given_.find(name) != given_.end(); }
+  /// As it was written, or the flag's usual spelling.
+  std::string place(std::string_view name) const;
+  /// null: None, or the release has no such argument.
+  const nlohmann::json& value(std::string_view name) const;
+  bool has(std::string_view name) const;
+  bool on(std::string_view name) const;  ///< Python's truth of it
+  std::optional<std::int64_t> whole(std::string_view name) const;
+  std::int64_t whole_or(std::string_view name, std::int64_t otherwise) const { return whole(name).value_or(otherwise); }
+  double number(std::string_view name, double otherwise) const;
+  std::string text(std::string_view name) const;
+
+ private:
+  struct Given {
+    std::shared_ptr<const nlohmann::json> value;
+    std::string written;
+  };
+  Release release_;
+  std::map<std::string, Given, std::less<>> given_;
+};
+
+/// A flag of SGLang: its name without dashes and prefix, hyphens inside, and what stands behind it.
+struct ServerFlag {
+  std::string name, written;
+  std::vector<std::string> values;
+};
+
+struct SlimeText {
+  Release release = 0;
+  bool async = false;  ///< train_async.py
+  Own own{0};
+  megatron::Arguments megatron;
+  std::vector<ServerFlag> server;
+  std::vector<std::string> stray;  ///< words that belong to no flag: the parsers pass over them
+  megatron::Complaints told;
+  /// The last one of these names; nullptr: it is not given.
+  const ServerFlag* server_flag(std::initializer_list<std::string_view> names) const;
+};
+
+/// Throws InputError: it is no command of slime. What is wrong with a flag is collected.
+SlimeText read_slime(const Source&);
+
+}  // namespace oomplan::slime

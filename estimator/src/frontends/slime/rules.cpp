@@ -1,0 +1,216 @@
+#include "frontends/slime/rules.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace oomplan::slime {
+namespace {
+
+/// Switches and words of slime that are not described, with the value that is. Sources: slime/utils/arguments.py.
+struct NotYet {
+  const char* name;
+  const char* what;
+  const char* only = "";  ///< the one word that is described; "": none, the flag must be off
+};
+constexpr std::array<NotYet, 22> kNotYet{{
+    {"train_backend", "slime's other training backends", "megatron"},
+    {"loss_type", "losses of your own", "policy_loss or sft_loss"},
+    {"debug_rollout_only", "servers without a trainer (--debug-rollout-only)"},
+    {"rollout_external_engine_addrs", "servers that somebody else started"},
+    {"prefill_num_servers", "servers that prefill apart from those that decode"},
+    {"sglang_config", "several groups of servers (--sglang-config)"},
+    {"megatron_config_path", "arguments of single roles (--megatron-config-path)"},
+    {"release_train", "a trainer that is made anew for every step"},
+    {"use_stateless_adam", "Adam without states"},
+    {"only_train_params_name_list", "models of which a part is trained"},
+    {"freeze_params_name_list", "models of which a part is frozen"},
+    {"freeze_indexer", "models of which a part is frozen"},
+    {"enable_mtp_training", "multi-token prediction that is trained"},
+    {"allgather_cp", "context parallelism by all-gathers"},
+    {"qkv_format", "padded sequences", "thd"},
+    {"custom_model_provider_path", "a model of your own code"},
+    {"multimodal_keys", "images beside the text"},
+    {"balance_by_flops", "micro-batches that may exceed their budget"},
+    {"use_routing_replay", "experts' routes that are replayed"},
+    {"use_rollout_routing_replay", "experts' routes that are replayed"},
+    {"megatron_deepgemm_forward_layers", "layers whose forward pass runs in fp8"},
+    {"megatron_deepgemm_moe_forward_layers", "layers whose forward pass runs in fp8"},
+}};
+
+class Checker {
+ public:
+  Checker(SlimeText& text, const SlimeMeaning& m) : t_(text), m_(m) {}
+
+  void run() {
+    const std::size_t before = t_.told.problems.size();
+    of_slime();
+    of_servers();
+    of_megatron();
+    for (std::size_t i = before; i < t_.told.problems.size(); ++i) t_.told.problems[i].kind = ProblemKind::refused_by_framework;
+    if (t_.told.problems.size() > before) of_stray_words(before);
+    const std::size_t theirs = t_.told.problems.size();
+    not_yet();
+    if (m_.trains) megatron::refuse_unsupported(t_.megatron, m_.run, t_.told);
+    for (std::size_t i = theirs; i < t_.told.problems.size(); ++i) t_.told.problems[i].kind = ProblemKind::not_supported;
+  }
+
+ private:
+  bool since(std::string_view release) const {
+    const auto& all = releases();
+    return t_.release >= static_cast<Release>(std::find(all.begin(), all.end(), release) - all.begin());
+  }
+  void wrong(const char* name, std::string found, std::string expected, std::string why) {
+    t_.told.add(t_.own.place(name), std::move(found), std::move(expected), std::move(why));
+  }
+  std::string found(const char* name) const {
+    const nlohmann::json& v = t_.own.value(name);
+    if (v.is_null()) return "nothing";
+    if (v.is_boolean()) return v.get<bool>() ? "the flag" : "nothing";
+    return v.is_string() ? fmt::format("'{}'", t_.own.text(name)) : v.dump();
+  }
+
+  // ---- what slime refuses (slime/utils/arguments.py: slime_validate_args)
+
+  void of_slime() {
+    const Own& o = t_.own;
+    constexpr const char* kAsks = "slime itself asks for it";
+    if (!o.has("rollout_batch_size")) wrong("rollout_batch_size", "nothing", "prompts of a rollout", kAsks);
+    if (!o.has("hf_checkpoint")) wrong("hf_checkpoint", "nothing", "the checkpoint of the model", kAsks);
+    if (o.on("use_dynamic_batch_size") && !o.has("max_tokens_per_gpu") && !o.given("max_tokens_per_gpu"))
+      wrong("max_tokens_per_gpu", "nothing", "tokens of a GPU beside --use-dynamic-batch-size", kAsks);
+    if (o.number("kl_coef", 0) != 0 && o.number("kl_loss_coef", 0) != 0)
+      wrong("kl_coef", found("kl_coef"), "0, or --kl-loss-coef 0", "slime itself takes only one of them");
+    if (o.text("advantage_estimator").starts_with("reinforce_plus_plus") && !o.on("normalize_advantages"))
+      wrong("advantage_estimator", found("advantage_estimator"), "--normalize-advantages beside it", kAsks);
+    if (!o.has("num_rollout") && !o.has("num_epoch")) wrong("num_rollout", "nothing", "--num-rollout or --num-epoch", kAsks);
+    if (o.on("enable_mtp_training") && t_.megatron.whole_or("mtp_num_layers", 0) == 0)
+      wrong("enable_mtp_training", "the flag", "--mtp-num-layers beside it", kAsks);
+    if (t_.async && o.on("colocate"))
+      wrong("colocate", "the flag", "train.py, or GPUs of their own (--rollout-num-gpus)",
+            "train_async.py itself refuses it: servers generate while the trainer works");
+    if (o.has("use_opd") && o.on("use_opd") && !o.has("opd_type")) wrong("opd_type", "nothing", "sglang or megatron", kAsks);
+    if (o.number("rollout_temperature", 1) <= 0 && since("0.4.0"))
+      wrong("rollout_temperature", found("rollout_temperature"), "above 0",
+            "slime itself asks for it: greedy decoding is no policy");
+    batches();
+    lengths();
+    constexpr std::int64_t kMost = std::int64_t{1} << 30;
+    for (const char* name : {"actor_num_nodes", "actor_num_gpus_per_node", "rollout_num_gpus_per_engine", "num_gpus_per_node",
+                             "max_tokens_per_gpu", "n_samples_per_prompt", "rollout_batch_size", "data_pad_size_multiplier",
+                             "rollout_max_prompt_len", "rollout_max_response_len", "rollout_max_context_len"})
+      if (const auto n = o.whole(name); n && (*n < 1 || *n > kMost))
+        wrong(name, fmt::format("{}", *n), fmt::format("1 to {}", kMost), "");
+  }
+  void batches() {
+    const Own& o = t_.own;
+    const std::int64_t all = o.whole_or("rollout_batch_size", 0) * o.whole_or("n_samples_per_prompt", 1);
+    if (const auto steps = o.whole("num_steps_per_rollout")) {
+      if (*steps < 1) return wrong("num_steps_per_rollout", fmt::format("{}", *steps), "1 or more", "");
+      const auto said = t_.megatron.given("global_batch_size") ? t_.megatron.whole("global_batch_size") : std::nullopt;
+      if (said && *said != all / *steps)
+        t_.told.add("--global-batch-size", fmt::format("{}", *said),
+                    fmt::format("{}, of {} sequences in {} steps", all / *steps, all, *steps), "slime itself compares them");
+    }
+    if (const auto more = o.whole("over_sampling_batch_size"); more && *more < o.whole_or("rollout_batch_size", 0))
+      wrong("over_sampling_batch_size", fmt::format("{}", *more), "at least --rollout-batch-size", "slime itself asks for it");
+  }
+  void lengths() {
+    const auto prompt = t_.own.whole("rollout_max_prompt_len"), context = t_.own.whole("rollout_max_context_len");
+    if (prompt && context && *prompt > *context - 1)
+      wrong("rollout_max_prompt_len", fmt::format("{}", *prompt), fmt::format("at most {}", *context - 1),
+            "slime itself keeps one token of --rollout-max-context-len for the response");
+  }
+
+  /// slime/backends/sglang_utils/arguments.py: validate_args.
+  void of_servers() {
+    if (!m_.serves) return;
+    if (m_.engine_gpus % m_.server_stages != 0)
+      wrong("rollout_num_gpus_per_engine", fmt::format("{}", m_.engine_gpus),
+            fmt::format("a multiple of the {} stages", m_.server_stages), "slime itself asks for it");
+    const ServerFlag* groups = t_.server_flag({"data-parallel-size", "dp-size"});
+    if (m_.server_groups > 1 && t_.server_flag({"enable-dp-attention"}) == nullptr)
+      t_.told.add(groups->written, fmt::format("{}", m_.server_groups), "--sglang-enable-dp-attention beside it",
+                  "slime itself asks for it");
+    if (!m_.colocated && m_.trains && !t_.own.has("rollout_num_gpus") && !t_.own.has("rollout_external_engine_addrs"))
+      wrong("rollout_num_gpus", "nothing", "GPUs of the servers, or --colocate",
+            "servers on GPUs of their own: slime does not know how many");
+    if (m_.rollout_gpus % m_.engine_gpus != 0)
+      wrong("rollout_num_gpus_per_engine", fmt::format("{}", m_.engine_gpus),
+            fmt::format("a divisor of the {} GPUs of the servers", m_.rollout_gpus), "");
+  }
+
+  /// slime calls Megatron's own checks. Its batches are no Megatron's.
+  void of_megatron() {
+    if (!m_.trains) return;
+    megatron::Arguments& a = t_.megatron;
+    megatron::check_layout(a, m_.run, megatron::Built::by_arguments, t_.told);
+    megatron::check_stages(a, m_.run, t_.told);
+    megatron::check_model(a, m_.run, t_.told);
+    megatron::check_experts(a, m_.run, t_.told);
+    megatron::check_recompute(a, m_.run, t_.told);
+    megatron::check_deferral(a, m_.run, t_.told);
+    megatron::check_optimizer(a, t_.told);
+    megatron::check_formats(a, t_.told);
+    megatron::check_fp8(a, m_.run, t_.told);
+    if (m_.run.pipeline == 1)
+      for (const char* name : {"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"})
+        if (a.has(name))
+          t_.told.add(a.place(name), a.value(name).dump(), "nothing with one pipeline stage", "slime itself refuses it");
+  }
+
+  /// What is missing may be in a word that nobody knows, such as an array of a file that is not here.
+  void of_stray_words(std::size_t before) {
+    std::vector<Problem> words;
+    for (const std::string& word : t_.stray)
+      words.push_back({{t_.told.file, 0, 0, {}}, fmt::format("'{}'", word), "a flag", {}, "it belongs to none"});
+    auto& all = t_.told.problems;
+    all.insert(all.begin() + static_cast<std::ptrdiff_t>(before), words.begin(), words.end());
+  }
+
+  // ---- what is not described
+
+  void not_yet() {
+    for (const NotYet& row : kNotYet) {
+      if (!t_.own.given(row.name)) continue;
+      const std::string text = t_.own.text(row.name);
+      const std::string_view only = row.only;
+      const bool described = only.empty() ? !t_.own.on(row.name) : !text.empty() && only.find(text) != std::string_view::npos;
+      if (!described)
+        wrong(row.name, found(row.name), only.empty() ? "nothing" : std::string(only),
+              fmt::format("not supported yet: {}", row.what));
+    }
+    if (m_.critic) wrong("advantage_estimator", "'ppo'", "another estimator", "not supported yet: slime's critics");
+    if (t_.own.text("update_weight_transport") == "disk")
+      wrong("update_weight_transport", "'disk'", "nccl", "not supported yet: a weight update through files");
+    if (m_.serves && m_.trains && m_.rollout_gpus == 0)
+      wrong("rollout_num_gpus", "0", "1 or more", "not supported yet: a rollout without servers");
+    if (m_.colocated && m_.rollout_gpus != m_.actor_gpus)
+      wrong("rollout_num_gpus", fmt::format("{} beside {} of the actor", m_.rollout_gpus, m_.actor_gpus),
+            "as many as the actor has", "not supported yet: servers on a part of the trainer's GPUs");
+    if (m_.colocated && m_.offload_train != m_.offload_rollout)
+      wrong("offload_train", m_.offload_train ? "the trainer alone" : "the servers alone", "both of them, or neither",
+            "not supported yet: one of them leaves the GPUs of both");
+    if (!m_.colocated && (m_.offload_train || m_.offload_rollout) && !m_.critic && m_.serves)
+      wrong(m_.offload_train ? "offload_train" : "offload_rollout", "the flag", "nothing without --colocate",
+            "not supported yet: sleeping on GPUs of one's own");
+    if (m_.supervised && m_.serves)
+      wrong("debug_train_only", "nothing", "--debug-train-only beside --loss-type sft_loss",
+            "not supported yet: supervised training beside servers");
+    if (m_.trains && !m_.serves && !m_.supervised)
+      wrong("debug_train_only", "the flag", "--loss-type sft_loss beside it, or nothing",
+            "not supported yet: reinforcement learning from rollouts that were kept");
+  }
+
+  SlimeText& t_;
+  const SlimeMeaning& m_;
+};
+
+}  // namespace
+
+void check(SlimeText& text, const SlimeMeaning& m) { Checker(text, m).run(); }
+
+}  // namespace oomplan::slime

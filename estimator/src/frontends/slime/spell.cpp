@@ -1,0 +1,160 @@
+#include "frontends/slime/spell.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "frontends/megatron/flag_table.hpp"
+#include "frontends/servers/serve_known_flags.hpp"
+#include "layout/letters.hpp"
+#include "units/sizes.hpp"
+
+namespace oomplan::slime {
+namespace {
+
+/// Knobs of the trainer whose value is one flag's. A switch can be appended, not taken away.
+struct Row {
+  std::string_view knob, flag;
+  bool is_switch = false;
+};
+constexpr std::array<Row, 13> kTrainer{{{"tokens_per_micro_batch", "--max-tokens-per-gpu"},
+                                        {"layout", "--tensor-model-parallel-size"},
+                                        {"recompute", "--recompute-granularity"},
+                                        {"recompute_method", "--recompute-method"},
+                                        {"recompute_layers", "--recompute-num-layers"},
+                                        {"sequence_parallel", "--sequence-parallel", true},
+                                        {"optimizer_cpu_offload", "--optimizer-cpu-offload", true},
+                                        {"optimizer_offload_fraction", "--optimizer-offload-fraction"},
+                                        {"precision_aware_optimizer", "--use-precision-aware-optimizer", true},
+                                        {"log_probs_chunk_size", "--log-probs-chunk-size"},
+                                        {"recompute_loss_function", "--recompute-loss-function", true},
+                                        {"first_stage_layers", "--decoder-first-pipeline-num-layers"},
+                                        {"last_stage_layers", "--decoder-last-pipeline-num-layers"}}};
+
+const Row* row_of_trainer(std::string_view knob) {
+  const auto row = std::find_if(kTrainer.begin(), kTrainer.end(), [&](const Row& r) { return r.knob == knob; });
+  return row == kTrainer.end() ? nullptr : &*row;
+}
+
+/// The flag of SGLang that says a knob of a server.
+const FlagRow* row_of_server(std::string_view knob) {
+  for (const FlagRow& row : serve_flags(EngineKind::sglang)) {
+    const bool plain = row.means == FlagMeans::text || row.means == FlagMeans::tokens || row.means == FlagMeans::on;
+    if (plain && row.key == knob) return &row;
+  }
+  return nullptr;
+}
+
+class Speller {
+ public:
+  Speller(const SlimeText& text, const SlimeMeaning& m, std::string_view knob, const std::string& value)
+      : t_(text), m_(m), value_(value) {
+    const auto dot = knob.find('.');
+    role_ = knob.substr(0, dot == std::string_view::npos ? 0 : dot);
+    knob_ = dot == std::string_view::npos ? knob : knob.substr(dot + 1);
+  }
+
+  Spelt run() const {
+    if (role_ == "rollout") return server();
+    if (role_ != m_.learner()) return no_word();
+    if (knob_ == "tokens_per_micro_batch") return budget();
+    if (knob_ == "layout") return layout();
+    if (knob_ == "recompute") return recompute();
+    const Row* row = row_of_trainer(knob_);
+    if (row == nullptr) return no_word();
+    if (!row->is_switch) return one(row->flag, value_);
+    if (value_ != "true") return {{}, fmt::format("{} must go from the command", row->flag)};
+    Spelt out = one(row->flag, "");
+    if (knob_ == "optimizer_cpu_offload" && !t_.megatron.on("use_precision_aware_optimizer"))
+      out.edits.push_back({"--use-precision-aware-optimizer", ""});  // Megatron asks for it
+    return out;
+  }
+
+ private:
+  static Spelt one(std::string_view flag, std::string value) { return {{{std::string(flag), std::move(value)}}, {}}; }
+  Spelt no_word() const { return {{}, fmt::format("slime has no flag for {}", knob_)}; }
+
+  Spelt budget() const {
+    const auto tokens = read_count(value_);
+    if (!tokens || !t_.own.on("use_dynamic_batch_size")) return {{}, "the micro-batches of this job count samples"};
+    if (*tokens.value % m_.run.context != 0) return {{}, "a budget counts the tokens of one GPU"};
+    return one("--max-tokens-per-gpu", fmt::format("{}", *tokens.value / m_.run.context));
+  }
+
+  Spelt recompute() const {
+    if (value_ == "none") return {{}, "--recompute-granularity must go from the command"};
+    Spelt out = one("--recompute-granularity", value_);
+    if (value_ == "full") out.edits.insert(out.edits.end(), {{"--recompute-method", "uniform"}, {"--recompute-num-layers", "1"}});
+    return out;
+  }
+
+  static std::optional<Layout> layout_of(const std::string& text) {
+    if (text.find(':') != std::string::npos) return std::nullopt;
+    return read_letters(text).layout;
+  }
+  Spelt layout() const {
+    const std::optional<Layout> to = layout_of(value_);
+    if (!to || to->world() != m_.actor_gpus) return {{}, "slime's trainer takes all of its GPUs"};
+    Spelt out;
+    const auto set = [&](const char* flag, std::int64_t now, std::int64_t then) {
+      if (now != then) out.edits.push_back({flag, fmt::format("{}", then)});
+    };
+    set("--tensor-model-parallel-size", m_.run.tensor, to->tensor);
+    set("--pipeline-model-parallel-size", m_.run.pipeline, to->pipeline);
+    set("--context-parallel-size", m_.run.context, to->context);
+    set("--expert-model-parallel-size", m_.run.expert, to->expert);
+    return out;
+  }
+
+  Spelt server() const {
+    if (knob_ == "layout") {
+      const std::optional<Layout> to = layout_of(value_);
+      if (!to || to->world() != m_.rollout_gpus || to->pipeline != m_.server_stages || to->expert != m_.server_experts)
+        return {{}, "slime's servers take all of their GPUs"};
+      return one("--rollout-num-gpus-per-engine", fmt::format("{}", to->tensor * to->pipeline));
+    }
+    const FlagRow* row = row_of_server(knob_);
+    if (row == nullptr || value_ == "auto") return no_word();
+    const std::string flag = fmt::format("--sglang-{}", usual_of(*row));
+    if (!is_switch(row->means)) return one(flag, value_);
+    return value_ == "true" ? one(flag, "") : Spelt{{}, fmt::format("{} must go from the command", flag)};
+  }
+
+  const SlimeText& t_;
+  const SlimeMeaning& m_;
+  const std::string& value_;
+  std::string_view role_, knob_;
+};
+
+}  // namespace
+
+Spelt spell(const SlimeText& text, const SlimeMeaning& m, std::string_view knob, const std::string& value) {
+  return Speller(text, m, knob, value).run();
+}
+
+std::string flag_of(const SlimeText& text, std::string_view knob) {
+  const auto dot = knob.find('.');
+  if (dot == std::string_view::npos) return {};
+  const std::string_view role = knob.substr(0, dot), name = knob.substr(dot + 1);
+  if (role == "rollout") {
+    if (name == "layout") return text.own.place("rollout_num_gpus_per_engine");
+    const FlagRow* row = row_of_server(name);
+    return row == nullptr ? std::string() : fmt::format("--sglang-{}", usual_of(*row));
+  }
+  const Row* row = row_of_trainer(name);
+  return row == nullptr ? std::string() : std::string(row->flag);
+}
+
+std::string said(const SlimeText& text, const std::string& flag) {
+  const auto word = [](const nlohmann::json& v) { return v.is_string() ? v.get<std::string>() : v.is_null() ? "" : v.dump(); };
+  if (const megatron::Flag* of_megatron = megatron::find_flag(flag))
+    return text.megatron.given(of_megatron->name) ? word(text.megatron.value(of_megatron->name)) : "";
+  if (const Flag* own = find_flag(text.release, flag)) return text.own.given(own->name) ? word(text.own.value(own->name)) : "";
+  for (const ServerFlag& one : text.server)
+    if ("--sglang-" + one.name == flag) return one.values.empty() ? "true" : one.values.front();
+  return {};
+}
+
+}  // namespace oomplan::slime

@@ -1,0 +1,16 @@
+// slime's command line as words: its facts, and the job that it says.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "catalog/catalog.hpp"
+#include "frontends/words.hpp"
+
+namespace oomplan::slime {
+
+bool recognises(const Source&);
+std::unique_ptr<TextWords> words_of(const Source&, const Catalog&);
+/// Every fact with who told it, as JSON.
+std::string facts_json(const Source&);
+
+}  // namespace oomplan::slime

@@ -1,0 +1,248 @@
+"""slime's scripts and commands: what they mean, and the job that is made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = str(Path(os.environ.get("OOMPLAN_PROGRAM", str(ROOT / "build" / "oomplan"))).resolve())
+SCRIPT = ROOT / "examples" / "slime" / "grpo_4b.sh"
+
+
+def run(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAM, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def changed(tmp_path: Path, *changes: tuple[str, str]) -> str:
+    """The example with other lines."""
+    text = SCRIPT.read_text()
+    for before, after in changes:
+        assert before in text, before
+        text = text.replace(before, after)
+    (tmp_path / "run.sh").write_text(text)
+    return str(tmp_path / "run.sh")
+
+
+def facts(path: str, release: str = "0.3.1") -> dict[str, Any]:
+    done = run("read", path, "--facts", "--framework-version", release)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def told(path: str, key: str, release: str = "0.3.1") -> Any:
+    node: Any = facts(path, release)
+    for part in key.split("."):
+        node = node[part]
+    return node["v"]
+
+
+def job(path: str, *options: str) -> dict[str, Any]:
+    done = run("read", path, *options)
+    assert done.returncode == 0, done.stderr
+    return dict(yaml.safe_load(done.stdout))
+
+
+def refused(path: str, release: str = "0.3.1") -> str:
+    done = run("check", path, "--framework-version", release)
+    assert done.returncode == 2, done.stdout
+    return done.stderr
+
+
+def test_three_families_of_flags_are_one_job() -> None:
+    read = job(str(SCRIPT))
+    assert read["framework"] == "slime 0.3.1"
+    assert read["rollout"]["layout"] == "d4t2"
+    assert read["rollout"]["mem_fraction_static"] == 0.7
+    assert read["rollout"]["engine"] == "sglang 0.5.15"
+    actor = read["actor"]
+    assert (actor["beside"], actor["layout"], actor["sequence_parallel"]) == ("rollout", "d4t2", True)
+    assert (actor["recompute"], actor["cross_entropy"], actor["distributed_optimizer"]) == ("full", "slime", True)
+    assert actor["attention_mask"] is False
+    assert actor["offload"] == ["parameters", "optimizer"]
+
+
+def test_every_value_has_the_place_of_its_flag() -> None:
+    fact = facts(str(SCRIPT))["roles"]["actor"]["micro_batch"]["tokens_per_gpu"]
+    assert (fact["v"], fact["w"]) == (9216, "--max-tokens-per-gpu")
+
+
+def test_a_line_in_an_array_that_is_commented_out_is_none(tmp_path: Path) -> None:
+    """The example has `# --entropy-coef` inside GRPO_ARGS."""
+    assert job(str(SCRIPT))["actor"]["entropy_loss"] is False
+    on = changed(tmp_path, ("   # --entropy-coef 0.001", "   --entropy-coef 0.001"))
+    assert job(on)["actor"]["entropy_loss"] is True
+    off = changed(tmp_path, ("   --recompute-granularity full", "   # --recompute-granularity full"))
+    assert job(off)["actor"]["recompute"] == "none"
+
+
+def test_a_missing_backslash_ends_the_command(tmp_path: Path) -> None:
+    said = refused(changed(tmp_path, ("   --colocate \\\n", "   --colocate\n")))
+    assert "expected a backslash at the end of the line before: bash ends the command in front of it" in said
+    assert "--hf-checkpoint: found nothing" in said
+
+
+def test_the_reference_is_the_actors_memory() -> None:
+    read = job(str(SCRIPT))
+    assert "ref" not in read
+    assert facts(str(SCRIPT))["roles"]["ref"]["placement"]["v"] == "swapped_into:actor"
+
+
+def test_log_probs_of_the_training_pass_have_no_pass_of_their_own(tmp_path: Path) -> None:
+    """Where nobody but the loss asks for them, and a rollout is one step."""
+    told = "slime takes the log-probs of the training pass"
+    alone = changed(tmp_path, ("   --use-kl-loss\n", ""))
+    assert told in run("estimate", alone).stdout.replace("\n    ", " ")
+    steps = changed(tmp_path, ("   --use-kl-loss\n", ""), ("--global-batch-size 256", "--global-batch-size 128"))
+    assert told not in run("estimate", steps).stdout.replace("\n    ", " ")
+    assert told not in run("estimate", str(SCRIPT)).stdout.replace("\n    ", " ")
+
+
+def test_a_coefficient_of_zero_has_a_reference_too(tmp_path: Path) -> None:
+    assert told(changed(tmp_path, ("--kl-loss-coef 0.001", "--kl-loss-coef 0.00")), "job.reference_needed") is True
+    assert told(changed(tmp_path, ("   --use-kl-loss\n", "")), "job.reference_needed") is False
+
+
+def test_the_budget_counts_the_tokens_of_a_gpu(tmp_path: Path) -> None:
+    """Times the context-parallel degree, padded to what the ranks split: 2 x 9217 tokens to a multiple of 2 x 256."""
+    path = changed(
+        tmp_path,
+        ("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 2 --context-parallel-size 2"),
+        ("--max-tokens-per-gpu 9216", "--max-tokens-per-gpu 9217"),
+    )
+    assert told(path, "roles.actor.micro_batch.tokens_per_micro_batch_of_cp_group") == 2 * 9217
+    assert job(path)["actor"]["tokens_per_micro_batch"] == 18944
+
+
+def test_a_longer_sample_goes_alone(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("--max-tokens-per-gpu 9216", "--max-tokens-per-gpu 4096"))
+    read = job(path)["actor"]
+    assert (read["tokens_per_micro_batch"], read["micro_batches"]) == ("9k", 64)
+
+
+def test_servers_apart_never_sleep(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("   --colocate \\\n", "   --rollout-num-gpus 4 \\\n"), ("NUM_GPUS:-8", "NUM_GPUS:-4"))
+    read = job(path)
+    assert read["gpus"] == "8 x H100-80GB"
+    assert (read["actor"]["beside"], read["actor"]["offload"], read["rollout"]["layout"]) == ("none", [], "d2t2")
+
+
+def test_the_asynchronous_trainer_shares_no_gpus(tmp_path: Path) -> None:
+    assert "--colocate: found the flag" in refused(changed(tmp_path, ("train.py", "train_async.py")))
+
+
+def test_supervised_training_has_no_servers(tmp_path: Path) -> None:
+    path = changed(
+        tmp_path, ("   --colocate \\\n", "   --loss-type sft_loss --debug-train-only \\\n"), ("   --use-kl-loss\n", "")
+    )
+    read = job(path)
+    assert "rollout" not in read
+    assert read["trainer"]["cross_entropy"] == "slime"
+
+
+def test_steps_of_a_rollout_say_the_batch(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("--global-batch-size 256", "--num-steps-per-rollout 4"))
+    assert job(path)["sequences_per_step"] == 64
+    both = changed(tmp_path, ("--global-batch-size 256", "--global-batch-size 128 --num-steps-per-rollout 4"))
+    assert "--global-batch-size: found 128, expected 64, of 256 sequences in 4 steps" in refused(both)
+
+
+def test_what_no_parser_knows_is_told(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("--use-dynamic-batch-size", "--use-dynamic-batch-size --tensor_model_parallel_size 4"))
+    notes = facts(path)["notes"]
+    expected = "no flag of slime 0.3.1: its parsers pass over it; did you mean --tensor-model-parallel-size?"
+    assert expected in notes
+    assert told(path, "roles.actor.layout.tp") == 2
+
+
+def test_a_flag_of_another_release_is_told_with_them(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("--use-dynamic-batch-size", "--use-dynamic-batch-size --train-memory-margin-bytes 0"))
+    notes = facts(path)["notes"]
+    assert "no flag of slime 0.3.1: its parsers pass over it; slime 0.2.0 to 0.3.0 has it" in notes
+
+
+def test_the_release_is_the_newest_that_has_all_flags(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("--use-dynamic-batch-size", "--use-dynamic-batch-size --train-memory-margin-bytes 0"))
+    assert job(path)["framework"] == "slime 0.3.0"
+    newer = changed(tmp_path, ("--use-dynamic-batch-size", "--use-dynamic-batch-size --freeze-indexer"))
+    done = run("read", newer, "--facts")
+    assert json.loads(done.stdout)["framework_version"] == "0.4.0"
+
+
+@pytest.mark.parametrize("release", ["0.1.0", "0.2.0", "0.2.1", "0.2.2", "0.2.3", "0.2.4", "0.3.0", "0.3.1", "0.4.0"])
+def test_every_release_answers(release: str) -> None:
+    done = run("estimate", "--json", str(SCRIPT), "--framework-version", release)
+    assert done.returncode == 0, done.stderr
+    phases = {phase["phase"] for group in json.loads(done.stdout)["gpus"] for phase in group["phases"]}
+    assert {"rollout.start", "actor.log_probs", "actor.backward", "actor.optimizer"} <= phases
+
+
+def test_servers_start_on_empty_gpus() -> None:
+    done = run("estimate", "--json", str(SCRIPT))
+    names = [phase["phase"] for phase in json.loads(done.stdout)["gpus"][0]["phases"]]
+    assert names.index("rollout.start") < names.index("actor.load")
+
+
+def test_an_optimizer_on_the_host_leaves_the_gpu(tmp_path: Path) -> None:
+    def weights_and_states(path: str) -> int:
+        done = run("estimate", "--json", path)
+        assert done.returncode == 0, done.stderr
+        phases = {p["phase"]: p["capacity_needed_bytes"] for p in json.loads(done.stdout)["gpus"][0]["phases"]}
+        return int(phases["actor.optimizer"])
+
+    host = changed(
+        tmp_path,
+        ("   --attention-backend flash", "   --attention-backend flash --optimizer-cpu-offload --use-precision-aware-optimizer"),
+    )
+    # fp32 masters and two states of a rank: 12 bytes x 2.01e9 parameters / 4 ranks
+    assert weights_and_states(str(SCRIPT)) - weights_and_states(host) > 5.0e9
+
+
+def test_our_own_job_files_know_slime(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(run("read", str(SCRIPT)).stdout)
+    again = json.loads(run("estimate", "--json", str(tmp_path / "job.yaml")).stdout)
+    first = json.loads(run("estimate", "--json", str(SCRIPT)).stdout)
+    assert again["gpus"] == first["gpus"]
+    (tmp_path / "job.yaml").write_text(
+        "oomplan: 1\ngpus: 8 x H100-80GB\nmodel: qwen3-4b\nframework: slime\nactor: {engine: fsdp2, layout: d8, beside: rollout}\nrollout: {engine: sglang, layout: d4t2}\n"
+    )
+    assert "not supported yet: slime's other engines" in run("check", str(tmp_path / "job.yaml")).stderr
+
+
+def remedies(path: str, *options: str) -> list[dict[str, Any]]:
+    done = run("advise", "--json", path, *options)
+    assert done.returncode in (0, 1), done.stderr
+    return list(json.loads(done.stdout)["remedies"])
+
+
+def test_advice_is_flags_behind_the_command(tmp_path: Path) -> None:
+    """Each gain is that of the command with the flags appended: the last one of a name counts."""
+    small = ("--gpu", "A100-40GB")
+    larger = [("--max-tokens-per-gpu 9216", "--max-tokens-per-gpu 40960"), ("response-len 8192", "response-len 16384")]
+    path = changed(tmp_path, *larger)
+    budget = next(r for r in remedies(path, *small) if r["key"] == "--max-tokens-per-gpu")
+
+    def worst(script: str) -> int:
+        answer = json.loads(run("estimate", "--json", script, *small).stdout)
+        return int(max(p["capacity_needed_bytes"] for g in answer["gpus"] for p in g["phases"]))
+
+    before = worst(path)
+    after = worst(changed(tmp_path, *larger, ('"$@"', " ".join(budget["overrides"]))))
+    assert before - after == budget["gain_bytes"] > 0
+
+
+def test_a_switch_is_not_taken_away() -> None:
+    """What is on cannot be undone by a flag behind it: such changes are left out."""
+    flags = [flag for remedy in remedies(str(SCRIPT)) for flag in remedy["overrides"]]
+    assert all(flag.startswith("--") for flag in flags), flags
+
+
+def test_a_search_over_megatron_beside_servers_is_refused() -> None:
+    assert "a search over Megatron beside other roles is not supported yet" in run("search", str(SCRIPT)).stderr
+    assert run("explain", str(SCRIPT)).returncode == 0
