@@ -178,6 +178,7 @@ enum class MegatronLoss : std::uint8_t {
   slime,
   slime_whole,
   slime_samples,
+  slime_divided,
   areal_whole,
   verl_fused,
   verl_undivided

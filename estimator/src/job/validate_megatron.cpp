@@ -19,7 +19,8 @@ namespace oomplan {
 namespace {
 
 bool is_slimes(MegatronLoss loss) {
-  return loss == MegatronLoss::slime || loss == MegatronLoss::slime_whole || loss == MegatronLoss::slime_samples;
+  return loss == MegatronLoss::slime || loss == MegatronLoss::slime_whole || loss == MegatronLoss::slime_samples ||
+         loss == MegatronLoss::slime_divided;
 }
 
 /// Knobs of other training engines, or of what is not described with this one.

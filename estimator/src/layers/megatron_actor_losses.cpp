@@ -293,9 +293,11 @@ Tensor older_slime_loss(Eager& g, const ActorLoss& o, const Tensor& given) {
   const Tensor logits = o.temperature ? scale(g, given, "logits.divided", kLogits) : given;
   const Dim rows = logits.shape[0] * B;
   std::vector<Tensor> log_probs, entropies;
+  Tensor rows_of_one;  // the loop's name: that of the sample before lasts until the next one's are there
   for (int i = 0; i < o.samples; ++i) {
-    const bool whole = o.kind == ActorLossKind::slime_whole;
-    const Pair of_sample = of_copies(g, o, whole ? logits : rows_of_sample(g, o, logits));
+    Tensor next = o.kind == ActorLossKind::slime_whole ? logits : rows_of_sample(g, o, logits);
+    rows_of_one = std::move(next);
+    const Pair of_sample = of_copies(g, o, rows_of_one);
     log_probs.push_back(of_sample.log_probs);
     if (o.entropy) entropies.push_back(of_sample.entropy);
   }

@@ -505,7 +505,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
                  .head_chunk = t.megatron.head_chunk,
                  .gathered = t.layout.context > 1 && areal_gathers(t) ? std::min<std::int64_t>(3, cut.least) : 0};
     }
-    if (const auto cut = slime_cut(t, use)) o.actor = slime_loss(t, *cut);
+    if (const auto cut = slime_cut(t, use)) o.actor = slime_loss(t, *cut, use.supervised);
     if (t.loop.actor_loss && use.critic) o.areal = {.on = true, .value = true};  // the same value head
     if (t.loop.actor_loss && !use.critic)
       o.actor = ActorLoss{.kind = ActorLossKind::verl,

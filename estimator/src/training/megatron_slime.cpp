@@ -16,6 +16,7 @@ std::optional<SlimeCut> slime_cut(const Trainer& t, const MegatronUse& use) {
     case MegatronLoss::slime_whole:
       out.kind = ActorLossKind::slime_whole;
       break;
+    case MegatronLoss::slime_divided:
     case MegatronLoss::slime_samples:
       out.kind = ActorLossKind::slime_samples;
       break;
@@ -30,13 +31,13 @@ std::optional<SlimeCut> slime_cut(const Trainer& t, const MegatronUse& use) {
   if (t.megatron.log_probs_chunk > 0) out.chunks = ceil_div(out.rows, t.megatron.log_probs_chunk);
   return out;
 }
-ActorLoss slime_loss(const Trainer& t, const SlimeCut& cut) {
+ActorLoss slime_loss(const Trainer& t, const SlimeCut& cut, bool supervised) {
   const Megatron& m = t.megatron;
   const bool all = m.recompute_loss || copies_logits(cut.kind);  // simulated
   return {.kind = cut.kind,
-          .entropy = true,  // at least as a metric
+          .entropy = !supervised || cut.kind == ActorLossKind::slime,  // at least as a metric
           .entropy_gradient = m.entropy_loss,
-          .temperature = m.rollout_temperature != 1,
+          .temperature = m.rollout_temperature != 1 || m.loss == MegatronLoss::slime_divided,
           .checkpoint = m.recompute_loss,
           .chunks = static_cast<int>(all ? cut.chunks : std::min<std::int64_t>(4, cut.chunks)),
           .samples = static_cast<int>(cut.samples),

@@ -13,7 +13,10 @@ constexpr std::string_view kEngineFile = "slime/backends/sglang_utils/sglang_eng
 
 std::vector<DefaultRow> default_rows() {
   return {
-      {Framework::slime, "", For::megatron, "cross_entropy", "slime", kLossFile},
+      {Framework::slime, ">=0.3.1", For::megatron, "cross_entropy", "slime", kLossFile},
+      {Framework::slime, ">=0.3.0,<0.3.1", For::megatron, "cross_entropy", "slime_whole", kLossFile},
+      {Framework::slime, ">=0.2.2,<0.3.0", For::megatron, "cross_entropy", "slime_samples", kLossFile},
+      {Framework::slime, "<0.2.2", For::megatron, "cross_entropy", "slime_divided", kLossFile},
       {Framework::slime, "", For::trains, "optimizer", "adamw", kMegatronFile},
       {Framework::slime, "", For::trains, "recompute", "none", kMegatronFile},
       // enable_memory_saver without a copy of the weights: new ones come behind every step

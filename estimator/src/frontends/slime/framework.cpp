@@ -22,8 +22,8 @@ std::vector<KnobProblem> problems(const Role& role) {
     add("engine", engine, "no role critic", "not supported yet: slime's critics");
   else if (role.engine != EngineKind::megatron)
     add("engine", engine, "megatron", "not supported yet: slime's other engines");
-  else if (role.trainer.megatron.loss != MegatronLoss::slime)
-    add("cross_entropy", std::string(spelling(role.trainer.megatron.loss)), "slime", "slime has a loss of its own");
+  else if (const std::string_view loss = spelling(role.trainer.megatron.loss); !loss.starts_with("slime"))
+    add("cross_entropy", std::string(loss), "slime, slime_whole, slime_samples or slime_divided", "slime has losses of its own");
   return out;
 }
 

@@ -235,9 +235,14 @@ class JobWriter {
     tell(role);
   }
 
+  /// slime/backends/megatron_utils/loss.py: get_log_probs_and_entropy, of 0.2.4 sample by sample, of 0.3.0 of a copy.
+  static const char* loss_of(Release release) {
+    if (release >= release_of("0.3.0")) return release >= release_of("0.3.1") ? "slime" : "slime_whole";
+    return release >= release_of("0.2.2") ? "slime_samples" : "slime_divided";
+  }
   void loss(const std::string& role) {
     const Own& o = t_.own;
-    put(role + ".cross_entropy", "slime", "--loss-type", false);
+    put(role + ".cross_entropy", loss_of(t_.release), "--loss-type", false);
     put(role + ".attention_mask", "false", "--loss-type", false);  // packed sequences have none (model.py: forward_step)
     if (const std::int64_t chunk = o.whole_or("log_probs_chunk_size", -1); chunk > 0)
       own(role + ".log_probs_chunk_size", fmt::format("{}", chunk), "log_probs_chunk_size");
@@ -304,9 +309,6 @@ class JobWriter {
            "slime reads it nowhere: log-probs have the budget of training");
     if (t_.own.has("custom_config_path"))
       note(Note::Level::warning, t_.own.place("custom_config_path"), "its values replace flags, and are not read");
-    if (t_.release < release_of("0.3.1"))
-      note(Note::Level::warning, "--framework-version",
-           fmt::format("the loss of slime {} is described as that of 0.3.1", name_of(t_.release)));
   }
   /// can_reuse_log_probs_in_loss (slime/backends/megatron_utils/actor.py: train_actor, 0.3.0 on): one step a rollout, and nobody
   /// else asks for them.
