@@ -116,10 +116,9 @@ std::vector<Knob> first_megatron_rows() {
       chosen_from(setting("cross_entropy", choice, knob::choice<&Megatron::loss>(), numerics,
                           "Megatron: cross-entropy of Transformer Engine (te), the compiled one (native) or the unfused one; the "
                           "loss of an actor of slime (slime), that of 0.3.0 (slime_whole), of 0.2.2 to 0.2.4 and of Relax "
-                          "(slime_samples), and of "
-                          "0.2.1 and before, which always divides by the temperature (slime_divided); AReaL's before 0.5.0 "
-                          "(areal_whole), whose tensor-parallel "
-                          "ranks take all rows at once; verl's use_fused_kernels (verl_fused); verl's before 0.6 "
+                          "(slime_samples), and of 0.2.1 and before, which always divides by the temperature (slime_divided); "
+                          "AReaL's before 0.5.0 (areal_whole), whose tensor-parallel ranks take all rows at once; verl's "
+                          "use_fused_kernels (verl_fused); verl's before 0.6 "
                           "(verl_undivided), which no temperature divides",
                           "Transformer Engine's writes the gradient into the logits: no fp32 logits"),
                   spellings<MegatronLoss>()),

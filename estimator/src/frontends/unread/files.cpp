@@ -24,8 +24,9 @@ struct Row {
   std::array<std::string_view, 3> keys;
   std::array<std::string_view, 4> texts;
 };
-constexpr std::array<Row, 11> kRows{{
-    // verl-project/verl 1dda039b: its recipes and tests; jobs and config groups are read (frontends/verl)
+constexpr std::array<Row, 12> kRows{{
+    // verl-project/verl 1dda039b: what a script of somebody else's is given, its recipes and tests
+    {"verl", {"actor_rollout_ref"}, {}},
     {"verl", {}, {"file://verl/", "verl/trainer/config"}},
     {"verl", {"defaults", "hydra"}, {"verl"}},
     // oumi-ai/oumi d8ed0777: configs/recipes

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "oomplan/oomplan.hpp"
+#include <oomplan/oomplan.hpp>
 
 namespace oomplan::verl {
 
