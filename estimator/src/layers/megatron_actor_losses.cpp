@@ -301,7 +301,7 @@ Tensor older_slime_loss(Eager& g, const ActorLoss& o, const Tensor& given) {
     log_probs.push_back(of_sample.log_probs);
     if (o.entropy) entropies.push_back(of_sample.entropy);
   }
-  const Tensor loss = mean_of_samples(g, std::move(log_probs), rows, "token_log_probs");
+  Tensor loss = mean_of_samples(g, std::move(log_probs), rows, "token_log_probs");
   if (!o.entropy) return loss;
   return sum_of(g, loss, mean_of_samples(g, std::move(entropies), rows, "entropy"));
 }
