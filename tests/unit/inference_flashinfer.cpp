@@ -15,8 +15,8 @@ using T = ServerTensor;
 ServerPlan planned(const char* name, Server server) {
   const Catalog& catalog = Catalog::builtin();
   server.version = "0.5.12";
-  const Architecture& a = *catalog.model(name).architecture;
-  const ServerModel model = server_model(a, EngineKind::sglang, server);
+  const ModelFound found = catalog.model(name);
+  const ServerModel model = server_model(*found.architecture, EngineKind::sglang, server);
   const ServerFacts facts = resolve(catalog.facts(), EngineKind::sglang, server, catalog.gpu("H100-80GB"), model);
   return plan(model, facts, point_of(server));
 }
