@@ -21,21 +21,36 @@ ServerPlan planned(const char* name, Server server) {
   return plan(model, facts, point_of(server));
 }
 
+/// With what the engine's facts say of the model.
+FlashInferAsk asked(const char* name, std::int64_t captured = 0, std::int64_t context = 0) {
+  const Catalog& catalog = Catalog::builtin();
+  Server server;
+  server.version = "0.5.12";
+  const ModelFound found = catalog.model(name);
+  const ServerModel model = server_model(*found.architecture, EngineKind::sglang, server);
+  const ServerFacts facts = resolve(catalog.facts(), EngineKind::sglang, server, catalog.gpu("H100-80GB"), model);
+  return {.workspace = facts.flashinfer_workspace, .wrapper = facts.flashinfer_wrapper, .captured = captured, .context = context};
+}
+
 TEST_CASE("wrappers and tables of FlashInfer") {
   // without graphs: ragged, paged and verified rows, and single tokens
-  CHECK(flashinfer_buffers("llama", {}).workspace == (384 + 4 * 8) * kMiB);
-  CHECK(flashinfer_buffers("qwen3", {}).workspace == (512 + 4 * 8) * kMiB);
-  CHECK(flashinfer_buffers("gemma3", {.windows = true}).workspace == (384 + 7 * 8) * kMiB);
+  CHECK(flashinfer_buffers(asked("llama-3.1-8b")).workspace == (384 + 4 * 8) * kMiB);
+  CHECK(flashinfer_buffers(asked("Qwen/Qwen3-8B")).workspace == (512 + 4 * 8) * kMiB);
+  FlashInferAsk windows = asked("llama-3.1-8b");
+  windows.windows = true;
+  CHECK(flashinfer_buffers(windows).workspace == (384 + 7 * 8) * kMiB);
   // 1, 2, 4, 8
-  const FlashInferBuffers eight = flashinfer_buffers("llama", {.captured = 8, .context = 1000});
+  const FlashInferBuffers eight = flashinfer_buffers(asked("llama-3.1-8b", 8, 1000));
   CHECK(eight.workspace == (384 + (4 + 4) * 8) * kMiB);
   CHECK(eight.tables == 8 * 1000 * (4 + 1));
   // 1, 2, 4, 8, 12, 16 to 256 by 8
-  CHECK(flashinfer_buffers("llama", {.captured = 256}).workspace == (384 + (4 + 5 + 31) * 8) * kMiB);
+  CHECK(flashinfer_buffers(asked("llama-3.1-8b", 256)).workspace == (384 + (4 + 5 + 31) * 8) * kMiB);
   // with drafts 1 to 8, 10 to 32 by 2, 40 to 48 by 4; 50 is none of them
   for (const auto& [captured, sizes] : {std::pair{48, 23}, {50, 24}}) {
-    const FlashInferBuffers ahead =
-        flashinfer_buffers("mimo", {.captured = captured, .context = 1000, .draft_tokens = 4, .draft_steps = 3});
+    FlashInferAsk drafts = asked("XiaomiMiMo/MiMo-7B-RL", captured, 1000);
+    drafts.draft_tokens = 4;
+    drafts.draft_steps = 3;
+    const FlashInferBuffers ahead = flashinfer_buffers(drafts);
     CHECK(ahead.workspace == (512 + (4 + sizes + 8 + 2 * (2 + sizes) + sizes) * 8) * kMiB);
     CHECK(ahead.tables == captured * 1000 * (4 * 5 + 3 * 4 + 4 * 5));
   }

@@ -1,10 +1,9 @@
 // Sources: sglang/srt/layers/attention/flashinfer_backend.py (FlashInferAttnBackend, FlashInferMultiStepDraftBackend),
 // srt/server_args.py (_generate_cuda_graph_batch_sizes), srt/speculative/eagle_draft{,_extend}_cuda_graph_runner.py and
-// draft_utils.py, 0.5.12; flashinfer/{decode,prefill}.py (_int_workspace_buffer), 0.6.11.
+// draft_utils.py, 0.5.12.
 #include "inference/flashinfer.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <span>
 
@@ -30,15 +29,9 @@ std::int64_t graphs(std::int64_t most, bool ahead) {
   return out + (largest < most ? 1 : 0);
 }
 
-Bytes workspace_of(std::string_view model_type) {
-  constexpr std::array<std::string_view, 5> kLarge{"qwen2", "qwen3", "mimo", "qwen3_vl", "qwen3_vl_moe"};
-  return (std::find(kLarge.begin(), kLarge.end(), model_type) != kLarge.end() ? 512 : 384) * kMiB;
-}
-
 }  // namespace
 
-FlashInferBuffers flashinfer_buffers(std::string_view model_type, const FlashInferAsk& ask) {
-  constexpr Bytes kPlanned = 8 * kMiB;
+FlashInferBuffers flashinfer_buffers(const FlashInferAsk& ask) {
   const bool ahead = ask.draft_tokens > 0;
   const std::int64_t of_window = ask.windows ? 2 : 1;        // of each kind of layer
   const std::int64_t whole = 1 + 3 * of_window, decode = 2;  // of ragged rows; paged ones, verified ones and single tokens
@@ -47,7 +40,7 @@ FlashInferBuffers flashinfer_buffers(std::string_view model_type, const FlashInf
   // a draft's own pass, one backend for each step but the last, and one that takes in what was verified
   if (ahead) wrappers += 2 * whole + (ask.draft_steps - 1) * (decode + sizes) + sizes;
   FlashInferBuffers out;
-  out.workspace = workspace_of(model_type) + wrappers * kPlanned;
+  out.workspace = ask.workspace + wrappers * ask.wrapper;
   const std::int64_t rows = ask.captured * ask.context;
   constexpr Bytes kPage = 4, kMask = 1;
   const std::int64_t verified = ahead ? ask.draft_tokens : 1;

@@ -232,7 +232,7 @@ class Planner {
     set(T::draft_tables, (tables * backends - 1) * table, {tables * backends - 1, captured, pages});
   }
   void flashinfer(const Stage& stage) {
-    FlashInferAsk ask;
+    FlashInferAsk ask{.workspace = f_.flashinfer_workspace, .wrapper = f_.flashinfer_wrapper};
     ask.captured = captures() ? captured_requests() : 0;
     ask.context = p_.max_model_len;
     ask.windows = has_windows(stage);
@@ -240,7 +240,7 @@ class Planner {
       ask.draft_tokens = m_.draft_tokens;
       ask.draft_steps = draft_steps();
     }
-    const FlashInferBuffers buffers = flashinfer_buffers(m_.family, ask);
+    const FlashInferBuffers buffers = flashinfer_buffers(ask);
     set(T::attention_workspace, buffers.workspace);
     set(T::draft_tables, buffers.tables);
   }

@@ -121,6 +121,8 @@ void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
   f.drafts_before_pool = read.flag("drafts_before_pool");
   f.draft_running = read.whole("draft_running_requests");
   f.draft_page_tables = read.flag("draft_page_tables");
+  f.flashinfer_workspace = static_cast<Bytes>(read.number("flashinfer_workspace_mib", model)) * kMiB;
+  f.flashinfer_wrapper = static_cast<Bytes>(read.number("flashinfer_wrapper_mib")) * kMiB;
   f.reserve_attention_data_gib = read.number("reserve_gib_attention_data");
   if (f.fraction_rule != FractionRule::reserve_mib) return;
   f.reserve_base = read.number("reserve_base_mib");

@@ -103,15 +103,16 @@ struct ServerFacts {
   bool embeds_buffer = false;           ///< vLLM: a buffer of embedded inputs of a whole batch
   // SGLang's automatic fraction, MiB
   double reserve_base = 0, reserve_token = 0, reserve_graph = 0, reserve_gpu = 0, reserve_floor = 0;
-  double reserve_prefill_graph = 0;          ///< of one captured prefill size; 0: prefill is not captured
-  double reserve_prefill_graphs_latent = 0;  ///< of all of them together for MLA
-  double reserve_attention_data = 0;         ///< of one captured batch and one group of data-parallel attention
-  double reserve_attention_data_large = 0;   ///< the same beside it where more than 300 are captured
-  double reserve_attention_data_gib = 0;     ///< once
-  double reserve_drafts = 0;                 ///< behind the floor, where tokens are guessed ahead
-  bool drafts_before_pool = false;           ///< SGLang: draft weights and the drafts' cache come out of the pool
-  std::int64_t draft_running = 0;            ///< SGLang's max_running_requests where tokens are guessed ahead
-  bool draft_page_tables = false;            ///< the attention kernel's graphs have tables of every request's pages
+  double reserve_prefill_graph = 0;                        ///< of one captured prefill size; 0: prefill is not captured
+  double reserve_prefill_graphs_latent = 0;                ///< of all of them together for MLA
+  double reserve_attention_data = 0;                       ///< of one captured batch and one group of data-parallel attention
+  double reserve_attention_data_large = 0;                 ///< the same beside it where more than 300 are captured
+  double reserve_attention_data_gib = 0;                   ///< once
+  double reserve_drafts = 0;                               ///< behind the floor, where tokens are guessed ahead
+  bool drafts_before_pool = false;                         ///< SGLang: draft weights and the drafts' cache come out of the pool
+  std::int64_t draft_running = 0;                          ///< SGLang's max_running_requests where tokens are guessed ahead
+  bool draft_page_tables = false;                          ///< the attention kernel's graphs have tables of every request's pages
+  Bytes flashinfer_workspace = 0, flashinfer_wrapper = 0;  ///< SGLang's FlashInfer: of all backends, and of one wrapper
   double swa_ratio = 0.8, state_ratio = 0.9;
   double group_ratio = 1.5;  ///< vLLM: kinds of layers that differ by less share one group size, the larger
   bool uniform_swa = false;  ///< sliding-window layers get full-length cells

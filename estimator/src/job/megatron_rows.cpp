@@ -113,15 +113,14 @@ std::vector<Knob> first_megatron_rows() {
       chosen_from(setting("recompute_modules", items, {get_modules, set_modules}, speed,
                           "Megatron, recompute selective: modules whose inside is computed again"),
                   modules()),
-      chosen_from(setting("cross_entropy", choice, knob::choice<&Megatron::loss>(), numerics,
-                          "Megatron: cross-entropy of Transformer Engine (te), the compiled one (native) or the unfused one; the "
-                          "loss of an actor of slime (slime), that of 0.3.0 (slime_whole), of 0.2.2 to 0.2.4 and of Relax "
-                          "(slime_samples), and of 0.2.1 and before, which always divides by the temperature (slime_divided); "
-                          "AReaL's before 0.5.0 (areal_whole), whose tensor-parallel ranks take all rows at once; verl's "
-                          "use_fused_kernels (verl_fused); verl's before 0.6 "
-                          "(verl_undivided), which no temperature divides",
-                          "Transformer Engine's writes the gradient into the logits: no fp32 logits"),
-                  spellings<MegatronLoss>()),
+      chosen_from(
+          setting("cross_entropy", choice, knob::choice<&Megatron::loss>(), numerics,
+                  "Megatron: cross-entropy of Transformer Engine (te), the compiled one (native) or the unfused one; or the loss "
+                  "of an "
+                  "actor: slime's (slime, slime_whole, slime_samples, slime_divided), AReaL's before 0.5.0 (areal_whole), "
+                  "verl's (verl_fused, verl_undivided)",
+                  "Transformer Engine's writes the gradient into the logits: no fp32 logits"),
+          spellings<MegatronLoss>()),
       chosen_from(setting("context_exchange", choice, knob::choice<&Megatron::context_exchange>(), speed,
                           "Megatron: context parallelism by a ring (p2p) or by exchanging heads (a2a)"),
                   spellings<ContextExchange>()),
