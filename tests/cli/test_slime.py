@@ -183,6 +183,22 @@ def test_every_release_answers(release: str) -> None:
     assert {"rollout.start", "actor.log_probs", "actor.backward", "actor.optimizer"} <= phases
 
 
+def test_the_loss_of_a_release_is_its_own() -> None:
+    """One sample of full length fills the budget: what 0.3.0 and before copy are two tensors of fp32 logits more."""
+    logits = 4 * 9216 * (152064 // 2)  # tokens x a rank's part of the padded vocabulary
+
+    def highest(release: str) -> int:
+        done = run("estimate", "--json", str(SCRIPT), "--framework-version", release)
+        assert done.returncode == 0, done.stderr
+        phases = json.loads(done.stdout)["gpus"][0]["phases"]
+        return next(int(phase["allocated_bytes"]) for phase in phases if phase["phase"] == "actor.forward")
+
+    of = {release: highest(release) for release in ("0.2.1", "0.2.4", "0.3.0", "0.3.1")}
+    assert of["0.3.0"] - of["0.3.1"] == pytest.approx(2 * logits, rel=0.001)
+    assert of["0.2.4"] - of["0.3.1"] == pytest.approx(2 * logits, rel=0.001)
+    assert of["0.2.1"] - of["0.2.4"] == pytest.approx(logits, rel=0.001)  # divided by a temperature of 1
+
+
 def test_servers_start_on_empty_gpus() -> None:
     done = run("estimate", "--json", str(SCRIPT))
     names = [phase["phase"] for phase in json.loads(done.stdout)["gpus"][0]["phases"]]
