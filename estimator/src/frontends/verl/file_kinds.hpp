@@ -12,8 +12,8 @@ struct FileKind {
   std::string_view module;  ///< "verl.trainer.main_ppo"; empty: no job
   std::string_view what;    ///< of no job: "a file of one of verl's config groups, ..."
 };
-/// By keys at the left edge, by the name of a configuration in its defaults list, else by its place in verl's repository.
-/// nullopt: it is none of verl's.
+/// By its place in verl's repository where that is a config group's, else by keys at the left edge and by the name of a
+/// configuration in its defaults list. nullopt: it is none of verl's.
 std::optional<FileKind> kind_of_file(const Source&);
 
 /// The part of a path that begins in verl's repository, "verl/trainer/config/..."; "": none.
