@@ -46,16 +46,16 @@ def fused(function: Any) -> Any:
     class Compiled(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
-            ctx.given = [a if not isinstance(a, torch.Tensor) else None for a in args]
+            ctx.tensors = [isinstance(a, torch.Tensor) for a in args]
             ctx.save_for_backward(*[a for a in args if isinstance(a, torch.Tensor)])
             return run(args)
 
         @staticmethod
-        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        def backward(ctx: Any, *_gradients: torch.Tensor) -> Any:
             kept = iter(ctx.saved_tensors)
             out = []
-            for wanted, given in zip(ctx.needs_input_grad, ctx.given, strict=True):
-                tensor = next(kept) if given is None else None
+            for wanted, is_tensor in zip(ctx.needs_input_grad, ctx.tensors, strict=True):
+                tensor = next(kept) if is_tensor else None
                 out.append(torch.zeros_like(tensor) if wanted and tensor is not None else None)
             return tuple(out)
 

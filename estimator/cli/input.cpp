@@ -66,9 +66,14 @@ Source command_of(const Call& call) {
   return source;
 }
 
+/// Words behind a script are its own arguments, but for "~--flag": a flag that its command is to be without.
 Source script_of(Source read, const Call& call) {
-  Source source = script_source(std::move(read), {call.positional.begin() + 1, call.positional.end()}, environment_of(call),
-                                pieces(call.text("config-root")));
+  const auto is_argument = [](const std::string& word) { return !word.starts_with("~--"); };
+  std::vector<std::string> words(call.positional.begin() + 1, call.positional.end());
+  const auto taken_out = std::stable_partition(words.begin(), words.end(), is_argument);
+  Source source =
+      script_source(std::move(read), {words.begin(), taken_out}, environment_of(call), pieces(call.text("config-root")));
+  source.overrides.assign(taken_out, words.end());
   add_options(source, call);
   return source;
 }

@@ -253,10 +253,37 @@ def test_advice_is_flags_behind_the_command(tmp_path: Path) -> None:
     assert before - after == budget["gain_bytes"] > 0
 
 
-def test_a_switch_is_not_taken_away() -> None:
-    """What is on cannot be undone by a flag behind it: such changes are left out."""
-    flags = [flag for remedy in remedies(str(SCRIPT)) for flag in remedy["overrides"]]
-    assert all(flag.startswith("--") for flag in flags), flags
+def test_a_remedy_is_a_diff_of_the_script_that_patch_applies(tmp_path: Path) -> None:
+    """A value in its place, a new flag beside others of its array, a switch taken out: all say what the words behind the command say."""
+    script = tmp_path / "run.sh"
+    text = SCRIPT.read_text()
+    script.write_text(text)
+    told = json.loads(run("advise", "run.sh", "--gpu", "A100-40GB", "--json", folder=tmp_path).stdout)
+    written = [remedy for remedy in told["remedies"] if remedy["diff"]]
+    assert len(written) == len(told["remedies"]) >= 5
+    assert any(flag.startswith("~--") for remedy in written for flag in remedy["overrides"])
+    assert any("=" not in flag and flag.startswith("--") for remedy in written for flag in remedy["overrides"])
+    for remedy in written:
+        script.write_text(text)
+        done = subprocess.run(["patch", "-p0"], cwd=tmp_path, input=remedy["diff"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+        assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+        patched = json.loads(run("estimate", "run.sh", "--gpu", "A100-40GB", "--json", folder=tmp_path).stdout)
+        behind = " ".join(flag for flag in remedy["overrides"] if not flag.startswith("~"))
+        script.write_text(text.replace('"$@"', f'{behind} "$@"'))
+        out = [flag for flag in remedy["overrides"] if flag.startswith("~")]
+        appended = json.loads(run("estimate", "run.sh", *out, "--gpu", "A100-40GB", "--json", folder=tmp_path).stdout)
+        assert patched["verdict"] == appended["verdict"]
+
+
+def test_a_flag_is_taken_out(tmp_path: Path) -> None:
+    assert job(str(SCRIPT))["actor"]["recompute"] == "full"
+    assert job(str(SCRIPT), "~--recompute-granularity")["actor"]["recompute"] == "none"
+    # in a command of one line, the value goes with its flag
+    line = ["python3", "train.py", *"--actor-num-gpus-per-node 8 --colocate --rollout-batch-size 32".split()]
+    line += "--hf-checkpoint Qwen/Qwen3-4B --num-rollout 3".split()
+    done = run("check", "~--rollout-batch-size", "--", *line)
+    assert "--rollout-batch-size: found nothing" in done.stderr
 
 
 def test_a_search_over_megatron_beside_servers_is_refused() -> None:

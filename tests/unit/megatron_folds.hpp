@@ -35,6 +35,35 @@ inline void folds_as_it_expands(const MegatronStage& plan, std::int64_t micro_ba
   CHECK(folded.span().net == level);
 }
 
+/// Highest levels of the second step's last micro-batch, above what is there in front of it.
+struct PassLevels {
+  Bytes forward = 0, backward = 0;
+};
+inline PassLevels pass_levels(const MegatronStage& stage) {
+  PeakRecorder r;
+  MegatronEngine engine(r, stage, "");
+  PassLevels out;
+  Bytes level = 0, floor = 0;
+  Bytes* highest = nullptr;
+  const auto cut = [&](Bytes* next) {
+    if (highest != nullptr) *highest = level + r.span().peak - floor;
+    level += r.span().net;
+    r = PeakRecorder();
+    highest = next;
+  };
+  engine.load();
+  for (int step = 0; step < 2; ++step) {
+    engine.passes(2, [&](bool backward) {
+      cut(nullptr);
+      if (!backward) floor = level;
+      highest = backward ? &out.backward : &out.forward;
+    });
+    cut(nullptr);
+    engine.optimizer_step();
+  }
+  return out;
+}
+
 /// Above what is there between two passes without gradients, the highest level of the second one.
 inline Bytes forward_alone(const MegatronStage& stage) {
   const auto events = [&](int passes) {

@@ -80,6 +80,39 @@ std::optional<std::string> added(const std::string& text, const std::string& wor
   return out.insert(named[0], " " + word);
 }
 
+/// Places of a flag as a word of its own: "--flag", "--flag=value".
+std::vector<WordAt> words_of_flag(const std::string& text, std::string_view flag) {
+  std::vector<WordAt> out;
+  for (std::size_t at = text.find(flag); at != std::string::npos; at = text.find(flag, at + 1)) {
+    const std::size_t behind = at + flag.size();
+    const bool starts = at == 0 || kBlank.find(text[at - 1]) != std::string_view::npos || text[at - 1] == '(';
+    const bool ends = behind == text.size() || text[behind] == '=' || end_of_word(text, behind) == behind;
+    if (starts && ends && !in_comment(text, at)) out.push_back({at, behind, end_of_word(text, at)});
+  }
+  return out;
+}
+
+/// Behind the flag and the one word that is its value, on the same line.
+std::size_t end_of_flag(const std::string& text, const WordAt& flag) {
+  if (flag.value < text.size() && text[flag.value] == '=') return flag.end;
+  const std::size_t value = text.find_first_not_of(" \t", flag.end);
+  if (value == std::string::npos || kBlank.find(text[value]) != std::string_view::npos || text[value] == '\\' ||
+      text[value] == '#' || text.compare(value, 2, "--") == 0)
+    return flag.end;
+  return end_of_word(text, value);
+}
+
+/// A line of its own in front of that of another flag, indented and continued as that one is.
+std::optional<std::string> beside(const std::string& text, const std::string& words, std::string_view neighbour) {
+  const std::vector<WordAt> found = words_of_flag(text, neighbour);
+  if (found.size() != 1) return std::nullopt;
+  const std::size_t line = text.rfind('\n', found[0].begin) == std::string::npos ? 0 : text.rfind('\n', found[0].begin) + 1;
+  const std::size_t end = std::min(text.find('\n', found[0].begin), text.size());
+  const std::string before = text.substr(line, found[0].begin - line);
+  if (before.find_first_not_of(" \t") != std::string::npos) return std::string(text).insert(found[0].begin, words + " ");
+  return std::string(text).insert(line, before + words + (text[end - 1] == '\\' ? " \\" : "") + "\n");
+}
+
 class ScriptWords : public TextWords {
  public:
   ScriptWords(const Source& script, std::unique_ptr<TextWords> words, const Catalog& catalog)
@@ -93,6 +126,7 @@ class ScriptWords : public TextWords {
   std::string_view guide_text(std::string_view knob, bool megatron) const override { return words_->guide_text(knob, megatron); }
   std::vector<GuidePoint> guide() const override { return words_->guide(); }
   std::string_view guide_source() const override { return words_->guide_source(); }
+  std::string_view neighbour_of(std::string_view flag) const override { return words_->neighbour_of(flag); }
   Job job_with(const Rewrite& rewrite) const override { return words_->job_with(rewrite); }
 
   Patch patch(const Rewrite& rewrite) const override {
@@ -101,7 +135,9 @@ class ScriptWords : public TextWords {
     out.in_file = true;
     Source changed = source_;
     for (const std::string& one : rewrite.overrides) {
-      const std::optional<std::string> text = with_override(changed.text, one, program());
+      const auto text = one.starts_with("--") ? with_flag(changed.text, one, words_->neighbour_of(one.substr(0, one.find('='))))
+                        : one.starts_with("~--") ? without_flag(changed.text, one.substr(1))
+                                                 : with_override(changed.text, one, program());
       if (!text) return out;
       changed.text = *text;
     }
@@ -152,6 +188,30 @@ std::optional<std::string> with_override(const std::string& script, const std::s
     if (c == '+') kept += c;
   const std::string replaced = launch::command_text({kept + key + override_.substr(equals)});
   return out.replace(found[0].begin, found[0].end - found[0].begin, replaced);
+}
+
+std::optional<std::string> with_flag(const std::string& script, const std::string& flag, std::string_view neighbour) {
+  const std::size_t equals = flag.find('=');
+  const std::string name = flag.substr(0, equals);
+  const std::string words = equals == std::string::npos ? name : name + " " + launch::command_text({flag.substr(equals + 1)});
+  const std::vector<WordAt> found = words_of_flag(script, name);
+  if (found.empty()) return neighbour.empty() ? std::nullopt : beside(script, words, neighbour);
+  if (found.size() > 1) return std::nullopt;
+  return std::string(script).replace(found[0].begin, end_of_flag(script, found[0]) - found[0].begin, words);
+}
+
+std::optional<std::string> without_flag(const std::string& script, const std::string& name) {
+  const std::vector<WordAt> found = words_of_flag(script, name);
+  if (found.size() != 1) return std::nullopt;
+  std::string out = script;
+  const std::size_t begin = found[0].begin, end = end_of_flag(script, found[0]);
+  const std::size_t line = script.rfind('\n', begin) == std::string::npos ? 0 : script.rfind('\n', begin) + 1;
+  const std::size_t next = std::min(script.find('\n', end), script.size() - 1) + 1;
+  const auto blank = [&](std::size_t from, std::size_t to, const char* of) {
+    return script.find_first_not_of(of, from) >= to || from >= to;
+  };
+  if (blank(line, begin, " \t") && blank(end, next, " \t\r\n\\")) return out.erase(line, next - line);
+  return out.erase(begin, script.find_first_not_of(" \t", end) - begin);
 }
 
 std::unique_ptr<TextWords> words_in_script(const Source& script, std::unique_ptr<TextWords> words, const Catalog& catalog) {

@@ -43,6 +43,8 @@ class TextWords {
   /// The framework's guide for its users, in its order, not judged yet, and where it stands; empty: none is known.
   virtual std::vector<GuidePoint> guide() const { return {}; }
   virtual std::string_view guide_source() const { return {}; }
+  /// Of a command of flags: the flag beside which a script's author would write a new one; "": nobody knows.
+  virtual std::string_view neighbour_of(std::string_view /*flag*/) const { return {}; }
   /// What read() makes of it. Throws InputError.
   virtual Job job_with(const Rewrite&) const = 0;
   /// With the text of the file changed. `diff` stays empty when the text cannot be changed so that it means the same.

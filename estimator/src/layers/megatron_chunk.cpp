@@ -248,7 +248,10 @@ class ChunkRunner {
       // padded ones beside a tower come whole
       const Shape tokens = tower_ && o_.packed == 0 ? Shape{B, Dim(o_.te.context) * o_.te.whole()} : rows;
       inputs_.push_back(g_.make("tokens", tokens, DType::int64, Category::inputs));
-      for (const char* name : {"labels", "position_ids"}) inputs_.push_back(g_.make(name, rows, DType::int64, Category::inputs));
+      // None for both (slime/backends/megatron_utils/model.py: forward_step, 0.2 to 624b824a)
+      if (!o_.actor || o_.actor->kind == ActorLossKind::verl)
+        for (const char* name : {"labels", "position_ids"})
+          inputs_.push_back(g_.make(name, rows, DType::int64, Category::inputs));
       inputs_.push_back(g_.make("loss_mask", rows, DType::fp32, Category::inputs));
       if (const std::int64_t k = o_.actor ? o_.actor->topk : 0; k > 0)
         for (const auto& [name, dtype] : {std::pair{"teacher_log_probs", DType::fp32}, std::pair{"teacher_ids", DType::int32}})

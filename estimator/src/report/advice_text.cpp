@@ -48,7 +48,15 @@ std::string table(const std::vector<Remedy>& remedies, const TextStyle& style) {
 }
 
 std::string patch_lines(const Patch& patch, std::size_t width) {
-  std::string out = "     append  " + shell_lines(patch.overrides, width, 13) + "\n";
+  std::vector<std::string> append, take_out;
+  for (const std::string& one : patch.overrides)
+    if (one.starts_with("~--"))
+      take_out.push_back(one.substr(1));
+    else
+      append.push_back(one);
+  std::string out;
+  if (!append.empty() || take_out.empty()) out += "     append  " + shell_lines(append, width, 13) + "\n";
+  if (!take_out.empty()) out += "     take out  " + shell_lines(take_out, width, 15) + "\n";
   const bool written = patch.diff.empty() && !patch.file.empty();
   if (written) out += "     or leave out  " + shell_lines(patch.stale, width, 19) + ": the file says it already\n";
   if (patch.file.empty() && patch.in_file) out += "     the text of the file cannot be edited so: only the command line\n";

@@ -135,7 +135,7 @@ class JobWriter {
     if (m_.trains) learner(std::string(m_.learner()));
     add_beside(text_, source_);
     for (const std::string& text : source_.overrides) {
-      if (text.starts_with("--")) continue;  // read with the command
+      if (text.starts_with("--") || text.starts_with("~--")) continue;  // read with the command
       const std::size_t sign = text.find('=');
       if (sign == std::string::npos)
         text_.problems.push_back(

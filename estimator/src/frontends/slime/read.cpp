@@ -60,6 +60,16 @@ std::vector<Chunk> chunks_of(std::span<const std::string> words, std::vector<std
   return out;
 }
 
+/// The flag and what stands behind it, wherever it is said.
+void take_out(std::vector<std::string>& words, std::string_view flag) {
+  const auto is_it = [&](const std::string& word) { return word.substr(0, word.find('=')) == flag; };
+  for (auto at = std::find_if(words.begin(), words.end(), is_it); at != words.end();
+       at = std::find_if(words.begin(), words.end(), is_it)) {
+    const bool attached = at->find('=') != std::string::npos;
+    words.erase(at, attached ? at + 1 : std::find_if(at + 1, words.end(), is_flag));
+  }
+}
+
 class Reader {
  public:
   Reader(const Source& source, std::vector<Chunk> chunks, SlimeText& out)
@@ -283,8 +293,11 @@ SlimeText read_slime(const Source& source) {
   SlimeText out;
   out.told.file = source.name.empty() ? "command line" : source.name;
   std::vector<std::string> words = shell_words(source.text, out.told.file);
-  for (const std::string& more : source.overrides)  // flags behind the command
-    if (more.starts_with("--")) words.push_back(more);
+  for (const std::string& more : source.overrides)  // flags behind the command, or taken out of it
+    if (more.starts_with("--"))
+      words.push_back(more);
+    else if (more.starts_with("~--"))
+      take_out(words, std::string_view(more).substr(1));
   check_length(words, out.told.file);
   const auto script = std::find_if(words.begin(), words.end(), [](const std::string& w) { return w.ends_with(".py"); });
   if (script == words.end())

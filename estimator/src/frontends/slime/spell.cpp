@@ -14,7 +14,7 @@
 namespace oomplan::slime {
 namespace {
 
-/// Knobs of the trainer whose value is one flag's. A switch can be appended, not taken away.
+/// Knobs of the trainer whose value is one flag's. A switch is appended, or taken out ("~--flag").
 struct Row {
   std::string_view knob, flag;
   bool is_switch = false;
@@ -65,7 +65,7 @@ class Speller {
     const Row* row = row_of_trainer(knob_);
     if (row == nullptr) return no_word();
     if (!row->is_switch) return one(row->flag, value_);
-    if (value_ != "true") return {{}, fmt::format("{} must go from the command", row->flag)};
+    if (value_ != "true") return gone(row->flag);
     Spelt out = one(row->flag, "");
     if (knob_ == "optimizer_cpu_offload" && !t_.megatron.on("use_precision_aware_optimizer"))
       out.edits.push_back({"--use-precision-aware-optimizer", ""});  // Megatron asks for it
@@ -74,6 +74,7 @@ class Speller {
 
  private:
   static Spelt one(std::string_view flag, std::string value) { return {{{std::string(flag), std::move(value)}}, {}}; }
+  static Spelt gone(std::string_view flag) { return one("~" + std::string(flag), ""); }
   Spelt no_word() const { return {{}, fmt::format("slime has no flag for {}", knob_)}; }
 
   Spelt budget() const {
@@ -84,7 +85,7 @@ class Speller {
   }
 
   Spelt recompute() const {
-    if (value_ == "none") return {{}, "--recompute-granularity must go from the command"};
+    if (value_ == "none") return gone("--recompute-granularity");
     Spelt out = one("--recompute-granularity", value_);
     if (value_ == "full") out.edits.insert(out.edits.end(), {{"--recompute-method", "uniform"}, {"--recompute-num-layers", "1"}});
     return out;
@@ -119,7 +120,7 @@ class Speller {
     if (row == nullptr || value_ == "auto") return no_word();
     const std::string flag = fmt::format("--sglang-{}", usual_of(*row));
     if (!is_switch(row->means)) return one(flag, value_);
-    return value_ == "true" ? one(flag, "") : Spelt{{}, fmt::format("{} must go from the command", flag)};
+    return value_ == "true" ? one(flag, "") : gone(flag);
   }
 
   const SlimeText& t_;

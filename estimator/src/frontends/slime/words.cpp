@@ -29,6 +29,10 @@ class SlimeWords : public TextWords {
   }
   std::string log_of(std::string_view) const override { return {}; }
   std::string_view guide_text(std::string_view, bool) const override { return {}; }
+  /// The arrays of slime's scripts: PERF_ARGS has Megatron's degrees and budgets, SGLANG_ARGS the servers' flags.
+  std::string_view neighbour_of(std::string_view flag) const override {
+    return flag.starts_with("--sglang-") ? "--rollout-num-gpus-per-engine" : "--tensor-model-parallel-size";
+  }
 
   /// A flag that two knobs ask for is appended once.
   Rewrite rewrite(const Settings& asked) const override {
@@ -41,11 +45,12 @@ class SlimeWords : public TextWords {
       }
       const Knob* knob = find_knob(reading_.job, key).knob;
       for (const Edit& edit : spelt.edits) {
-        const std::string to = edit.value.empty() ? "true" : edit.value, from = said(text_, edit.flag);
-        const auto known =
-            std::find_if(out.changes.begin(), out.changes.end(), [&](const Change& c) { return c.key == edit.flag; });
+        const bool gone = edit.flag.starts_with('~');
+        const std::string flag = gone ? edit.flag.substr(1) : edit.flag, from = said(text_, flag);
+        const std::string to = gone ? "taken out" : edit.value.empty() ? "true" : edit.value;
+        const auto known = std::find_if(out.changes.begin(), out.changes.end(), [&](const Change& c) { return c.key == flag; });
         if (from == to || known != out.changes.end()) continue;
-        out.changes.push_back({edit.flag, from, to, knob == nullptr ? Effect::semantics : knob->effect});
+        out.changes.push_back({flag, from, to, knob == nullptr ? Effect::semantics : knob->effect});
         out.values.emplace_back(to);
         out.overrides.push_back(edit.value.empty() ? edit.flag : edit.flag + "=" + edit.value);
       }
