@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include "catalog/facts.hpp"
+#include "frontends/slime/flags.hpp"
+#include "frontends/slime/rules.hpp"
 #include "job/names.hpp"
 
 namespace oomplan::slime {
@@ -48,7 +50,23 @@ void derive_update(Derivation& d, Role& /*rollout*/, Role& /*actor*/) {
   d.derive("sync.by", "none", "slime's weight update is not described yet");
 }
 
+const FlagTable& flags() {
+  static const FlagTable table("frameworks/slime.json");
+  return table;
+}
+
 }  // namespace
+
+const Family& family() {
+  static const Family slime{.framework = Framework::slime,
+                            .word = "slime",
+                            .name = "slime",
+                            .code = "slime",
+                            .program = "train.py or train_async.py",
+                            .flags = flags,
+                            .not_yet = not_yet()};
+  return slime;
+}
 
 // packs: slime/utils/dp_schedule.py (a sample longer than the budget goes alone). moves_parameters: not, torch_memory_saver
 // pauses the whole process (slime/backends/megatron_utils/actor.py: sleep). pads_vocab: padded_vocab_size is Megatron's own rule

@@ -24,8 +24,8 @@ constexpr std::int64_t kPromptTaken = 1024;
 
 class JobWriter {
  public:
-  JobWriter(const Source& source, const Catalog& catalog)
-      : source_(source), catalog_(catalog), t_(read_slime(source)), m_(meaning_of(t_)) {}
+  JobWriter(const Family& family, const Source& source, const Catalog& catalog)
+      : source_(source), catalog_(catalog), t_(read_slime(family, source)), m_(meaning_of(t_)) {}
 
   Reading run() {
     check(t_, m_);
@@ -96,7 +96,7 @@ class JobWriter {
       const auto said = a.whole(argument);
       if (!said || *said == own) return;
       t_.told.add(a.place(argument), fmt::format("{}", *said), fmt::format("{}, as {} has it", own, name),
-                  "slime itself compares them with --hf-checkpoint");
+                  fmt::format("{} itself compares them with --hf-checkpoint", t_.family->name));
       t_.told.problems.back().kind = ProblemKind::refused_by_framework;
     };
     agree("num_layers", model.layers());
@@ -111,16 +111,18 @@ class JobWriter {
       t_.told.add(a.place("untie_embeddings_and_output_weights"), model.tied ? "the flag" : "nothing",
                   model.tied ? fmt::format("nothing: the embedding of {} is its output layer", name)
                              : fmt::format("the flag: {} has an output layer of its own", name),
-                  "slime itself compares them with --hf-checkpoint");
+                  fmt::format("{} itself compares them with --hf-checkpoint", t_.family->name));
       t_.told.problems.back().kind = ProblemKind::refused_by_framework;
     }
   }
 
   // ---- settings
 
+  std::string_view name() const { return t_.family->name; }
   Place place(std::string path) const { return {t_.told.file, 0, 0, std::move(path)}; }
   void put(std::string key, std::string value, const std::string& flag, bool given = true) {
-    Origin origin{given ? Origin::Kind::file : Origin::Kind::derived, place(flag), given ? "" : "slime's code", {}};
+    Origin origin{
+        given ? Origin::Kind::file : Origin::Kind::derived, place(flag), given ? "" : fmt::format("{}'s code", name()), {}};
     text_.settings.push_back({std::move(key), std::move(value), std::move(origin)});
   }
   void own(std::string key, std::string value, const char* name) {
@@ -153,7 +155,7 @@ class JobWriter {
     const std::int64_t of_servers = m_.colocated ? 0 : std::max<std::int64_t>(1, t_.own.whole_or("num_gpus_per_node", 8));
     const std::int64_t machine = std::max(nodes_of, std::min(of_servers, m_.used_gpus));
     const std::int64_t all = (m_.used_gpus + machine - 1) / machine * machine;
-    own("framework", "slime " + name_of(t_.release), "hf_checkpoint");
+    own("framework", fmt::format("{} {}", t_.family->word, name_of(t_.release)), "hf_checkpoint");
     put("gpus", fmt::format("{} x {}", all, catalog_.gpu(kind).name), "--actor-num-gpus-per-node");
     put("gpus_per_node", fmt::format("{}", machine), "--actor-num-gpus-per-node");
   }
@@ -196,11 +198,11 @@ class JobWriter {
 
   void rollout() {
     text_.roles.push_back({RoleKind::rollout, place("--rollout-num-gpus-per-engine")});
-    const std::string version = server_version(Framework::slime, name_of(t_.release), EngineKind::sglang, catalog_.facts());
+    const std::string version = server_version(t_.family->framework, name_of(t_.release), EngineKind::sglang, catalog_.facts());
     own("rollout.model", name_, "hf_checkpoint");
     put("rollout.engine", "sglang " + version, "--rollout-num-gpus-per-engine", false);
     note(Note::Level::info, "--framework-version",
-         fmt::format("slime {} is taken to run SGLang {}, which its image has", name_of(t_.release), version));
+         fmt::format("{} {} is taken to run SGLang {}, which its image has", name(), name_of(t_.release), version));
     std::string letters = fmt::format("d{}t{}", std::max<std::int64_t>(1, m_.rollout_gpus / m_.engine_gpus),
                                       std::max<std::int64_t>(1, m_.engine_gpus / m_.server_stages));
     if (m_.server_stages > 1) letters += fmt::format("p{}", m_.server_stages);
@@ -237,8 +239,8 @@ class JobWriter {
 
   /// slime/backends/megatron_utils/loss.py: get_log_probs_and_entropy, of 0.2.4 sample by sample, of 0.3.0 of a copy.
   static const char* loss_of(Release release) {
-    if (release >= release_of("0.3.0")) return release >= release_of("0.3.1") ? "slime" : "slime_whole";
-    return release >= release_of("0.2.2") ? "slime_samples" : "slime_divided";
+    if (release.since("0.3.0")) return release.since("0.3.1") ? "slime" : "slime_whole";
+    return release.since("0.2.2") ? "slime_samples" : "slime_divided";
   }
   void loss(const std::string& role) {
     const Own& o = t_.own;
@@ -298,15 +300,15 @@ class JobWriter {
            fmt::format("the teacher's weights take the place of the actor's for their pass: {}.log_probs is both", role));
     if (takes_log_probs_of_training())
       note(Note::Level::info, batch_flag(),
-           fmt::format("slime takes the log-probs of the training pass, and runs no pass for them: {}.log_probs is not there",
-                       role));
+           fmt::format("{} takes the log-probs of the training pass, and runs no pass for them: {}.log_probs is not there",
+                       name(), role));
     if (m_.serves)
       note(Note::Level::info, t_.own.place("update_weight_buffer_size"),
            "the weight update is not part of this answer: it takes some buffers of that size while the trainer sleeps and the "
            "servers have no cache");
     if (t_.own.has("log_probs_max_tokens_per_gpu"))
       note(Note::Level::warning, t_.own.place("log_probs_max_tokens_per_gpu"),
-           "slime reads it nowhere: log-probs have the budget of training");
+           fmt::format("{} reads it nowhere: log-probs have the budget of training", name()));
     if (t_.own.has("custom_config_path"))
       note(Note::Level::warning, t_.own.place("custom_config_path"), "its values replace flags, and are not read");
   }
@@ -317,12 +319,8 @@ class JobWriter {
     const std::int64_t all = o.whole_or("rollout_batch_size", 0) * o.whole_or("n_samples_per_prompt", 1);
     const bool asked = m_.reference || m_.teacher || m_.critic || o.on("use_opd") || o.on("keep_old_actor") ||
                        o.on("use_rollout_logprobs") || o.on("get_mismatch_metrics");
-    return t_.release >= release_of("0.3.0") && !m_.supervised && m_.serves && m_.global_batch == all && !asked &&
+    return t_.release.since("0.3.0") && !m_.supervised && m_.serves && m_.global_batch == all && !asked &&
            o.text("advantage_estimator") != "gspo";
-  }
-  static Release release_of(std::string_view name) {
-    const auto& all = releases();
-    return static_cast<Release>(std::find(all.begin(), all.end(), name) - all.begin());
   }
 
   // ---- the reading
@@ -360,6 +358,8 @@ class JobWriter {
 
 }  // namespace
 
-Reading read_job(const Source& source, const Catalog& catalog) { return JobWriter(source, catalog).run(); }
+Reading read_job(const Family& family, const Source& source, const Catalog& catalog) {
+  return JobWriter(family, source, catalog).run();
+}
 
 }  // namespace oomplan::slime

@@ -27,14 +27,14 @@ constexpr std::array kPrograms{
 
 std::span<const EntryPoint> entry_points() { return kPrograms; }
 
-Source take(Handing& handing) {
+Source take(const Family& family, Handing& handing) {
   Source out = handing.asked();
   std::vector<std::string> line{launch::last_part(handing.launch().entry.name)};
   const auto& words = handing.words();
   line.insert(line.end(), words.begin() + static_cast<std::ptrdiff_t>(std::min(handing.first_argument(), words.size())),
               words.end());
   out.text = launch::command_text(line);
-  out.dialect = "slime";
+  out.dialect = family.word;
   return out;
 }
 

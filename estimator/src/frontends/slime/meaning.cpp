@@ -15,7 +15,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kArguments = "slime/utils/arguments.py";
 constexpr const char* kMegatronArguments = "megatron/training/arguments.py";
 constexpr std::int64_t kMostGpus = std::int64_t{1} << 17, kMostSequences = std::int64_t{1} << 30;
 
@@ -43,8 +42,9 @@ FactValue fact_of_word(const std::string& text) {
   return text;
 }
 
-/// What slime sets whatever was said (slime/backends/megatron_utils/arguments.py: _set_default_megatron_args, validate_args).
-void set_as_slime_does(SlimeText& text) {
+/// What the framework sets whatever was said (slime/backends/megatron_utils/arguments.py: _set_default_megatron_args,
+/// validate_args).
+void set_as_the_framework_does(SlimeText& text) {
   megatron::Arguments& a = text.megatron;
   const auto unless_given = [&](const char* name, const Json& value) {
     if (!a.has(name) || !a.given(name)) a.set(name, value, a.place(name));
@@ -65,7 +65,7 @@ class Teller {
   explicit Teller(SlimeText& text) : t_(text) {}
 
   SlimeMeaning run() {
-    set_as_slime_does(t_);
+    set_as_the_framework_does(t_);
     who_is_there();
     cluster();
     job();
@@ -73,6 +73,7 @@ class Teller {
     others();
     if (m_.serves) rollout();
     if (m_.serves && m_.trains) update();
+    if (t_.family->tell != nullptr) t_.family->tell(t_, m_);
     return std::move(m_);
   }
 
@@ -80,33 +81,36 @@ class Teller {
   // ---- telling
 
   Place place(std::string path) const { return {t_.told.file, 0, 0, std::move(path)}; }
+  /// Of the framework's Python.
+  std::string file(std::string_view path) const { return fmt::format("{}/{}", t_.family->code, path); }
+  std::string code_of() const { return fmt::format("{}'s code", t_.family->name); }
   void put(std::string key, FactValue value, ToldBy by, std::string where, Origin origin) {
     m_.facts.push_back({std::move(key), std::move(value), by, std::move(where), std::move(origin)});
   }
-  void by_flag(std::string key, FactValue value, bool given, const std::string& flag, const char* file) {
+  void by_flag(std::string key, FactValue value, bool given, const std::string& flag, const std::string& file) {
     if (given)
       put(std::move(key), std::move(value), ToldBy::stated, flag, {Origin::Kind::file, place(flag), {}, {}});
     else
       put(std::move(key), std::move(value), ToldBy::defaults, file,
-          {Origin::Kind::default_, place(flag), fmt::format("slime {} default", name_of(t_.release)), file});
+          {Origin::Kind::default_, place(flag), fmt::format("{} {} default", t_.family->name, name_of(t_.release)), file});
   }
   /// A flag of slime, or of Megatron, as it stands.
   void own(std::string key, const char* name) {
-    by_flag(std::move(key), fact_of(t_.own.value(name)), t_.own.given(name), t_.own.place(name), kArguments);
+    by_flag(std::move(key), fact_of(t_.own.value(name)), t_.own.given(name), t_.own.place(name), file("utils/arguments.py"));
   }
   void own(std::string key, const char* name, FactValue value) {
-    by_flag(std::move(key), std::move(value), t_.own.given(name), t_.own.place(name), kArguments);
+    by_flag(std::move(key), std::move(value), t_.own.given(name), t_.own.place(name), file("utils/arguments.py"));
   }
   void of_megatron(std::string key, const char* name) { of_megatron(std::move(key), name, fact_of(t_.megatron.value(name))); }
   void of_megatron(std::string key, const char* name, FactValue value) {
     by_flag(std::move(key), std::move(value), t_.megatron.given(name), t_.megatron.place(name), kMegatronArguments);
   }
-  void code(std::string key, FactValue value, const char* where) {
-    put(std::move(key), std::move(value), ToldBy::code, where, {Origin::Kind::derived, {}, "slime's code", where});
+  void code(std::string key, FactValue value, const std::string& where) {
+    put(std::move(key), std::move(value), ToldBy::code, where, {Origin::Kind::derived, {}, code_of(), where});
   }
   void derived(std::string key, FactValue value, std::string where, std::string flag = {}) {
     put(std::move(key), std::move(value), ToldBy::derived, std::move(where),
-        {Origin::Kind::derived, place(std::move(flag)), "slime's code", kArguments});
+        {Origin::Kind::derived, place(std::move(flag)), code_of(), file("utils/arguments.py")});
   }
 
   // ---- parts
@@ -122,8 +126,9 @@ class Teller {
   }
 
   void who_is_there() {
+    if (t_.family->prepare != nullptr) t_.family->prepare(t_);
     const Own& o = t_.own;
-    m_.supervised = o.text("loss_type") == "sft_loss";
+    m_.supervised = o.text("loss_type").starts_with("sft");
     m_.serves = !o.on("debug_train_only") && !o.has("load_debug_rollout_data");
     m_.trains = !o.on("debug_rollout_only");
     m_.colocated = o.on("colocate") && m_.serves && m_.trains;
@@ -183,7 +188,7 @@ class Teller {
     code(r + "engine", "megatron", "--train-backend");
     derived(r + "gpus", m_.actor_gpus, "--actor-num-nodes x --actor-num-gpus-per-node", "--actor-num-gpus-per-node");
     layout(r + "layout.");
-    code(r + "sharding", "zero1_distributed_optimizer", "slime/backends/megatron_utils/arguments.py: use_distributed_optimizer");
+    code(r + "sharding", "zero1_distributed_optimizer", file("backends/megatron_utils/arguments.py: use_distributed_optimizer"));
     derived(r + "param_dtype", t_.megatron.on("fp16") ? "float16" : "bfloat16", "bf16 = not fp16", "--fp16");
     code(r + "grad_dtype", t_.megatron.on("grad_reduce_in_bf16") ? "bfloat16" : "float32", kMegatronArguments);
     optimizer(r);
@@ -199,9 +204,9 @@ class Teller {
                 flex ? fact_of(t_.megatron.value("moe_flex_dispatcher_backend")) : FactValue());
     own(r + "mtp_training", "enable_mtp_training", t_.own.on("enable_mtp_training"));
     of_megatron(r + "mtp_layers", "mtp_num_layers");
-    code(r + "lora", nullptr, "slime has no adapters");
+    code(r + "lora", nullptr, "it has no adapters");
     architecture(r + "architecture_flags");
-    code(r + "placement", "own", "slime/ray/placement_group.py");
+    code(r + "placement", "own", file("ray/placement_group.py"));
     derived(r + "offload_train", m_.offload_train, "--colocate implies it, --advantage-estimator ppo forces it", "--colocate");
     derived(r + "offload_kind", m_.offload_train ? FactValue("torch_memory_saver") : FactValue(), "--offload-train",
             "--colocate");
@@ -302,17 +307,17 @@ class Teller {
     if (m_.teacher && m_.trains) swapped("teacher", "opd_teacher_load", "--use-opd --opd-type megatron");
     if (m_.critic && m_.trains) {
       own("roles.critic.model", "critic_load");
-      code("roles.critic.engine", "megatron", "slime/ray/placement_group.py");
+      code("roles.critic.engine", "megatron", file("ray/placement_group.py"));
       derived("roles.critic.gpus", m_.actor_gpus, "as many as the actor", "--actor-num-gpus-per-node");
-      code("roles.critic.placement", "shares:actor", "slime/ray/placement_group.py");
+      code("roles.critic.placement", "shares:actor", file("ray/placement_group.py"));
     }
   }
   void swapped(const std::string& role, const char* load, const char* trigger) {
     const std::string r = fmt::format("roles.{}.", role);
     own(r + "model", load);
-    code(r + "engine", "megatron", "slime/backends/megatron_utils/actor.py");
+    code(r + "engine", "megatron", file("backends/megatron_utils/actor.py"));
     derived(r + "gpus", m_.actor_gpus, "the actor's", "--actor-num-gpus-per-node");
-    code(r + "placement", "swapped_into:actor", "slime/backends/megatron_utils/actor.py: _switch_model");
+    code(r + "placement", "swapped_into:actor", file("backends/megatron_utils/actor.py: _switch_model"));
     if (role == "ref")
       derived(r + "trigger", t_.own.on("use_kl_loss") ? "--use-kl-loss (even with coefficient 0)" : "--kl-coef", trigger,
               "--use-kl-loss");
@@ -320,7 +325,7 @@ class Teller {
 
   void rollout() {
     const std::string r = "roles.rollout.";
-    code(r + "engine", "sglang", "slime/backends/sglang_utils/sglang_engine.py");
+    code(r + "engine", "sglang", file("backends/sglang_utils/sglang_engine.py"));
     own(r + "model", "hf_checkpoint");
     derived(r + "gpus", m_.rollout_gpus, "--rollout-num-gpus, or the actor's", "--rollout-num-gpus");
     derived(r + "layout.replicas", m_.rollout_gpus / m_.engine_gpus, "GPUs / GPUs of an engine", "--rollout-num-gpus-per-engine");
@@ -344,7 +349,7 @@ class Teller {
     of_server(r + "quantization", {"quantization"});
     of_server(r + "speculative", {"speculative-algorithm"});
     own(r + "client_concurrency", "sglang_server_concurrency");
-    code(r + "placement", m_.colocated ? "shares:actor" : "own", "slime/ray/placement_group.py");
+    code(r + "placement", m_.colocated ? "shares:actor" : "own", file("ray/placement_group.py"));
     derived(r + "sleeps", m_.offload_rollout, "--offload-rollout", "--colocate");
   }
   void of_server(std::string key, std::initializer_list<std::string_view> names, FactValue otherwise = nullptr,

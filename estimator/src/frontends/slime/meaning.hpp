@@ -1,5 +1,5 @@
-// What a command of slime means, fact by fact, before any of it is estimated: which roles are built, on which GPUs, with which
-// degrees and budgets. Keys and values are those of docs/slime.md ("roles.actor.layout.dp" = 4).
+// What a command of slime, or of its family, means, fact by fact, before any of it is estimated: which roles are built, on which
+// GPUs, with which degrees and budgets. Keys and values are those of docs/slime.md ("roles.actor.layout.dp" = 4).
 #pragma once
 #include <string>
 #include <string_view>
@@ -27,7 +27,8 @@ struct SlimeMeaning {
   std::string_view learner() const { return supervised ? "trainer" : "actor"; }
 };
 
-/// slime's and Megatron's rules are not checked here (rules.hpp). Sets in `text` what slime sets in Megatron's arguments.
+/// The framework's and Megatron's rules are not checked here (rules.hpp). Sets in `text` what the framework sets in Megatron's
+/// arguments.
 SlimeMeaning meaning_of(SlimeText& text);
 
 }  // namespace oomplan::slime

@@ -73,7 +73,7 @@ void take_out(std::vector<std::string>& words, std::string_view flag) {
 class Reader {
  public:
   Reader(const Source& source, std::vector<Chunk> chunks, SlimeText& out)
-      : source_(source), chunks_(std::move(chunks)), out_(out) {}
+      : source_(source), chunks_(std::move(chunks)), out_(out), table_(out.family->flags()) {}
 
   void run() {
     out_.release = release();
@@ -95,46 +95,51 @@ class Reader {
   }
 
  private:
+  std::string_view name() const { return out_.family->name; }
+
   // ---- the release
 
+  Release release(std::size_t number) const { return {&table_, number}; }
   Release release() {
     const std::string& asked = source_.framework_version;
     if (asked.empty()) return guessed();
     const AskedVersion said = asked_version(asked.starts_with('v') ? std::string_view(asked).substr(1) : asked);
-    if (said.valid && said.name) return releases().size() - 1;
-    if (!said.valid || compare_versions(said.numbers, releases().front()) < 0)
+    const auto& all = table_.releases();
+    if (said.valid && said.name) return release(all.size() - 1);
+    if (!said.valid || compare_versions(said.numbers, all.front()) < 0)
       throw InputError(Problem{{"command line", 0, 0, "--framework-version"},
                                fmt::format("'{}'", asked),
-                               fmt::format("a release of slime, {} to {}", releases().front(), releases().back()),
+                               fmt::format("a release of {}, {} to {}", name(), all.front(), all.back()),
                                {},
                                said.valid ? "older releases are not known" : ""});
-    Release out = 0;
-    for (Release r = 0; r < releases().size(); ++r)
-      if (compare_versions(name_of(r), said.numbers) <= 0) out = r;
-    if (compare_versions(said.numbers, releases().back()) > 0)
+    std::size_t out = 0;
+    for (std::size_t r = 0; r < all.size(); ++r)
+      if (compare_versions(all[r], said.numbers) <= 0) out = r;
+    if (compare_versions(said.numbers, all.back()) > 0)
       out_.told.note(Note::Level::warning, "--framework-version",
-                     fmt::format("slime {} is not known; read as {}, the newest that is", asked, releases().back()));
-    return out;
+                     fmt::format("{} {} is not known; read as {}, the newest that is", name(), asked, all.back()));
+    return release(out);
   }
   /// The newest release that has all flags that any release has; tagged ones first.
   Release guessed() {
-    const auto takes = [&](Release r) {
+    const auto takes = [&](std::size_t r) {
       return std::all_of(chunks_.begin(), chunks_.end(), [&](const Chunk& c) {
-        return megatron::find_flag(c.written) != nullptr || !known_in_any(c.written) || find_flag(r, c.written) != nullptr;
+        return megatron::find_flag(c.written) != nullptr || !known_in_any(table_, c.written) ||
+               find_flag(release(r), c.written) != nullptr;
       });
     };
-    Release out = last_tagged();
-    std::vector<Release> order;
-    for (Release r = last_tagged() + 1; r-- > 0;) order.push_back(r);
-    order.push_back(releases().size() - 1);
-    for (const Release r : order)
+    std::size_t out = table_.usual();
+    std::vector<std::size_t> order;
+    for (std::size_t r = out + 1; r-- > 0;) order.push_back(r);
+    for (std::size_t r = out + 1; r < table_.releases().size(); ++r) order.push_back(r);
+    for (const std::size_t r : order)
       if (takes(r)) {
         out = r;
         break;
       }
     out_.told.note(Note::Level::info, "--framework-version",
-                   fmt::format("not said: {}, the newest release that has all of the flags", name_of(out)));
-    return out;
+                   fmt::format("not said: {}, the newest release that has all of the flags", table_.releases()[out]));
+    return release(out);
   }
 
   // ---- flags
@@ -159,7 +164,7 @@ class Reader {
     for (std::size_t i = out.size(); i < chunk.values.size(); ++i) {
       out_.stray.push_back(chunk.values[i]);
       out_.told.note(Note::Level::warning, chunk.written,
-                     fmt::format("'{}' behind it: slime's parser passes over it", chunk.values[i]));
+                     fmt::format("'{}' behind it: {}'s parser passes over it", chunk.values[i], name()));
     }
     return out;
   }
@@ -189,7 +194,8 @@ class Reader {
   /// A key that the user's own shell has. slime's parser ends the run without it, and memory does not depend on it.
   void without_value(const Chunk& chunk, const Flag& flag) {
     if (!chunk.written.starts_with("--wandb-")) return wrong(chunk, "nothing behind it", kind_of(flag));
-    out_.told.note(Note::Level::warning, chunk.written, "nothing behind it, which slime's parser refuses: a variable is not set");
+    out_.told.note(Note::Level::warning, chunk.written,
+                   fmt::format("nothing behind it, which {}'s parser refuses: a variable is not set", name()));
   }
   static std::string kind_of(const Flag& flag) {
     if (!flag.choices.empty()) return list_of(flag.choices);
@@ -233,9 +239,9 @@ class Reader {
     std::replace(hyphens.begin(), hyphens.end(), '_', '-');
     std::vector<std::string> names = spellings(out_.release);
     for (const megatron::Flag& flag : megatron::flags()) names.insert(names.end(), flag.spellings.begin(), flag.spellings.end());
-    std::string why = fmt::format("no flag of slime {}: its parsers pass over it", name_of(out_.release));
-    if (const std::string with = releases_with(chunk.written); !with.empty())
-      why += fmt::format("; slime {} has it", with);
+    std::string why = fmt::format("no flag of {} {}: its parsers pass over it", name(), name_of(out_.release));
+    if (const std::string with = releases_with(table_, chunk.written); !with.empty())
+      why += fmt::format("; {} {} has it", name(), with);
     else if (const std::string near = nearest(hyphens, names); !near.empty())
       why += fmt::format("; did you mean {}?", near);
     out_.told.note(Note::Level::warning, chunk.written, std::move(why));
@@ -244,6 +250,7 @@ class Reader {
   const Source& source_;
   std::vector<Chunk> chunks_;
   SlimeText& out_;
+  const FlagTable& table_;
 };
 
 }  // namespace
@@ -289,8 +296,8 @@ const ServerFlag* SlimeText::server_flag(std::initializer_list<std::string_view>
   return out;
 }
 
-SlimeText read_slime(const Source& source) {
-  SlimeText out;
+SlimeText read_slime(const Family& family, const Source& source) {
+  SlimeText out(family);
   out.told.file = source.name.empty() ? "command line" : source.name;
   std::vector<std::string> words = shell_words(source.text, out.told.file);
   for (const std::string& more : source.overrides)  // flags behind the command, or taken out of it
@@ -303,14 +310,14 @@ SlimeText read_slime(const Source& source) {
   if (script == words.end())
     throw InputError(Problem{{out.told.file, 0, 0, {}},
                              words.empty() ? "no command" : fmt::format("'{}'", words.front()),
-                             "train.py or train_async.py with its flags",
+                             fmt::format("{} with its flags", family.program),
                              {},
                              {}});
   out.async = script->ends_with("train_async.py");
   const auto first = static_cast<std::size_t>(script - words.begin()) + 1;
   std::vector<Chunk> chunks = chunks_of(std::span(words).subspan(first), out.stray);
   for (const std::string& word : out.stray)
-    out.told.note(Note::Level::warning, "", fmt::format("'{}' belongs to no flag: slime's parsers pass over it", word));
+    out.told.note(Note::Level::warning, "", fmt::format("'{}' belongs to no flag: {}'s parsers pass over it", word, family.name));
   Reader(source, std::move(chunks), out).run();
   return out;
 }

@@ -1,4 +1,4 @@
-// Reads what starts slime: the words behind train.py or train_async.py, which three parsers share.
+// Reads what starts slime, or a framework of its family: the words behind train.py or train_async.py, which three parsers share.
 //
 //     words --split by flag--> slime's own | Megatron's | SGLang's (--sglang-*), each with its release's defaults
 //         --meaning--> facts --job--> roles and settings of a Job
@@ -18,6 +18,7 @@
 #include <oomplan/oomplan.hpp>
 
 #include "frontends/megatron/arguments.hpp"
+#include "frontends/slime/family.hpp"
 #include "frontends/slime/flags.hpp"
 
 namespace oomplan::slime {
@@ -55,9 +56,11 @@ struct ServerFlag {
 };
 
 struct SlimeText {
-  Release release = 0;
+  explicit SlimeText(const Family& f) : family(&f) {}
+  const Family* family;
+  Release release;
   bool async = false;  ///< train_async.py
-  Own own{0};
+  Own own{{}};
   megatron::Arguments megatron;
   std::vector<ServerFlag> server;
   std::vector<std::string> stray;  ///< words that belong to no flag: the parsers pass over them
@@ -66,7 +69,7 @@ struct SlimeText {
   const ServerFlag* server_flag(std::initializer_list<std::string_view> names) const;
 };
 
-/// Throws InputError: it is no command of slime. What is wrong with a flag is collected.
-SlimeText read_slime(const Source&);
+/// Throws InputError: it is no command of the framework. What is wrong with a flag is collected.
+SlimeText read_slime(const Family&, const Source&);
 
 }  // namespace oomplan::slime

@@ -11,11 +11,6 @@ namespace oomplan::slime {
 namespace {
 
 /// Switches and words of slime that are not described, with the value that is. Sources: slime/utils/arguments.py.
-struct NotYet {
-  const char* name;
-  const char* what;
-  const char* only = "";  ///< the one word that is described; "": none, the flag must be off
-};
 constexpr std::array<NotYet, 22> kNotYet{{
     {"train_backend", "slime's other training backends", "megatron"},
     {"loss_type", "losses of your own", "policy_loss or sft_loss"},
@@ -47,7 +42,11 @@ class Checker {
 
   void run() {
     const std::size_t before = t_.told.problems.size();
-    of_slime();
+    if (t_.family->check != nullptr)
+      t_.family->check(t_, m_);
+    else
+      of_slime();
+    of_all();
     of_servers();
     of_megatron();
     for (std::size_t i = before; i < t_.told.problems.size(); ++i) t_.told.problems[i].kind = ProblemKind::refused_by_framework;
@@ -59,10 +58,7 @@ class Checker {
   }
 
  private:
-  bool since(std::string_view release) const {
-    const auto& all = releases();
-    return t_.release >= static_cast<Release>(std::find(all.begin(), all.end(), release) - all.begin());
-  }
+  std::string itself(std::string_view does) const { return fmt::format("{} itself {}", t_.family->name, does); }
   void wrong(const char* name, std::string found, std::string expected, std::string why) {
     t_.told.add(t_.own.place(name), std::move(found), std::move(expected), std::move(why));
   }
@@ -77,13 +73,13 @@ class Checker {
 
   void of_slime() {
     const Own& o = t_.own;
-    constexpr const char* kAsks = "slime itself asks for it";
+    const std::string kAsks = itself("asks for it");
     if (!o.has("rollout_batch_size")) wrong("rollout_batch_size", "nothing", "prompts of a rollout", kAsks);
     if (!o.has("hf_checkpoint")) wrong("hf_checkpoint", "nothing", "the checkpoint of the model", kAsks);
     if (o.on("use_dynamic_batch_size") && !o.has("max_tokens_per_gpu") && !o.given("max_tokens_per_gpu"))
       wrong("max_tokens_per_gpu", "nothing", "tokens of a GPU beside --use-dynamic-batch-size", kAsks);
     if (o.number("kl_coef", 0) != 0 && o.number("kl_loss_coef", 0) != 0)
-      wrong("kl_coef", found("kl_coef"), "0, or --kl-loss-coef 0", "slime itself takes only one of them");
+      wrong("kl_coef", found("kl_coef"), "0, or --kl-loss-coef 0", itself("takes only one of them"));
     if (o.text("advantage_estimator").starts_with("reinforce_plus_plus") && !o.on("normalize_advantages"))
       wrong("advantage_estimator", found("advantage_estimator"), "--normalize-advantages beside it", kAsks);
     if (!o.has("num_rollout") && !o.has("num_epoch")) wrong("num_rollout", "nothing", "--num-rollout or --num-epoch", kAsks);
@@ -93,9 +89,12 @@ class Checker {
       wrong("colocate", "the flag", "train.py, or GPUs of their own (--rollout-num-gpus)",
             "train_async.py itself refuses it: servers generate while the trainer works");
     if (o.has("use_opd") && o.on("use_opd") && !o.has("opd_type")) wrong("opd_type", "nothing", "sglang or megatron", kAsks);
-    if (o.number("rollout_temperature", 1) <= 0 && since("0.4.0"))
-      wrong("rollout_temperature", found("rollout_temperature"), "above 0",
-            "slime itself asks for it: greedy decoding is no policy");
+    if (o.number("rollout_temperature", 1) <= 0 && t_.release.since("0.4.0"))
+      wrong("rollout_temperature", found("rollout_temperature"), "above 0", itself("asks for it: greedy decoding is no policy"));
+  }
+  /// What every framework of the family asks for.
+  void of_all() {
+    const Own& o = t_.own;
     batches();
     lengths();
     constexpr std::int64_t kMost = std::int64_t{1} << 30;
@@ -113,16 +112,16 @@ class Checker {
       const auto said = t_.megatron.given("global_batch_size") ? t_.megatron.whole("global_batch_size") : std::nullopt;
       if (said && *said != all / *steps)
         t_.told.add("--global-batch-size", fmt::format("{}", *said),
-                    fmt::format("{}, of {} sequences in {} steps", all / *steps, all, *steps), "slime itself compares them");
+                    fmt::format("{}, of {} sequences in {} steps", all / *steps, all, *steps), itself("compares them"));
     }
     if (const auto more = o.whole("over_sampling_batch_size"); more && *more < o.whole_or("rollout_batch_size", 0))
-      wrong("over_sampling_batch_size", fmt::format("{}", *more), "at least --rollout-batch-size", "slime itself asks for it");
+      wrong("over_sampling_batch_size", fmt::format("{}", *more), "at least --rollout-batch-size", itself("asks for it"));
   }
   void lengths() {
     const auto prompt = t_.own.whole("rollout_max_prompt_len"), context = t_.own.whole("rollout_max_context_len");
     if (prompt && context && *prompt > *context - 1)
       wrong("rollout_max_prompt_len", fmt::format("{}", *prompt), fmt::format("at most {}", *context - 1),
-            "slime itself keeps one token of --rollout-max-context-len for the response");
+            itself("keeps one token of --rollout-max-context-len for the response"));
   }
 
   /// slime/backends/sglang_utils/arguments.py: validate_args.
@@ -130,20 +129,20 @@ class Checker {
     if (!m_.serves) return;
     if (m_.engine_gpus % m_.server_stages != 0)
       wrong("rollout_num_gpus_per_engine", fmt::format("{}", m_.engine_gpus),
-            fmt::format("a multiple of the {} stages", m_.server_stages), "slime itself asks for it");
+            fmt::format("a multiple of the {} stages", m_.server_stages), itself("asks for it"));
     const ServerFlag* groups = t_.server_flag({"data-parallel-size", "dp-size"});
     if (m_.server_groups > 1 && t_.server_flag({"enable-dp-attention"}) == nullptr)
       t_.told.add(groups->written, fmt::format("{}", m_.server_groups), "--sglang-enable-dp-attention beside it",
-                  "slime itself asks for it");
+                  itself("asks for it"));
     if (!m_.colocated && m_.trains && !t_.own.has("rollout_num_gpus") && !t_.own.has("rollout_external_engine_addrs"))
       wrong("rollout_num_gpus", "nothing", "GPUs of the servers, or --colocate",
-            "servers on GPUs of their own: slime does not know how many");
+            fmt::format("servers on GPUs of their own: {} does not know how many", t_.family->name));
     if (m_.rollout_gpus % m_.engine_gpus != 0)
       wrong("rollout_num_gpus_per_engine", fmt::format("{}", m_.engine_gpus),
             fmt::format("a divisor of the {} GPUs of the servers", m_.rollout_gpus), "");
   }
 
-  /// slime calls Megatron's own checks. Its batches are no Megatron's.
+  /// The framework calls Megatron's own checks. Its batches are no Megatron's.
   void of_megatron() {
     if (!m_.trains) return;
     megatron::Arguments& a = t_.megatron;
@@ -159,7 +158,7 @@ class Checker {
     if (m_.run.pipeline == 1)
       for (const char* name : {"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"})
         if (a.has(name))
-          t_.told.add(a.place(name), a.value(name).dump(), "nothing with one pipeline stage", "slime itself refuses it");
+          t_.told.add(a.place(name), a.value(name).dump(), "nothing with one pipeline stage", itself("refuses it"));
   }
 
   /// What is missing may be in a word that nobody knows, such as an array of a file that is not here.
@@ -174,7 +173,7 @@ class Checker {
   // ---- what is not described
 
   void not_yet() {
-    for (const NotYet& row : kNotYet) {
+    for (const NotYet& row : t_.family->not_yet) {
       if (!t_.own.given(row.name)) continue;
       const std::string text = t_.own.text(row.name);
       const std::string_view only = row.only;
@@ -183,7 +182,8 @@ class Checker {
         wrong(row.name, found(row.name), only.empty() ? "nothing" : std::string(only),
               fmt::format("not supported yet: {}", row.what));
     }
-    if (m_.critic) wrong("advantage_estimator", "'ppo'", "another estimator", "not supported yet: slime's critics");
+    if (m_.critic)
+      wrong("advantage_estimator", "'ppo'", "another estimator", fmt::format("not supported yet: {}'s critics", t_.family->name));
     if (t_.own.text("update_weight_transport") == "disk")
       wrong("update_weight_transport", "'disk'", "nccl", "not supported yet: a weight update through files");
     if (m_.serves && m_.trains && m_.rollout_gpus == 0)
@@ -212,5 +212,7 @@ class Checker {
 }  // namespace
 
 void check(SlimeText& text, const SlimeMeaning& m) { Checker(text, m).run(); }
+
+std::span<const NotYet> not_yet() { return kNotYet; }
 
 }  // namespace oomplan::slime

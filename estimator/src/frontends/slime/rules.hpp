@@ -6,5 +6,7 @@ namespace oomplan::slime {
 
 /// Adds to `text.told`.
 void check(SlimeText& text, const SlimeMeaning&);
+/// slime's own rows.
+std::span<const NotYet> not_yet();
 
 }  // namespace oomplan::slime

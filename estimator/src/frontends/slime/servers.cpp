@@ -55,11 +55,13 @@ class Servers {
     degrees(words);
     for (const ServerFlag& flag : t_.server) {
       if (among(kSkipped, flag.name)) {
-        out_.notes.push_back({Note::Level::warning, place(flag.written), "slime passes over it: it sets this itself"});
+        out_.notes.push_back(
+            {Note::Level::warning, place(flag.written), fmt::format("{} passes over it: it sets this itself", t_.family->name)});
         continue;
       }
       if (among(kFormats, flag.name) && !flag.values.empty() && flag.values[0] != "bfloat16" && flag.values[0] != "auto") {
-        refuse(flag.written, fmt::format("'{}'", flag.values[0]), "bfloat16", "other formats of slime's servers");
+        refuse(flag.written, fmt::format("'{}'", flag.values[0]), "bfloat16",
+               fmt::format("other formats of {}'s servers", t_.family->name));
         continue;
       }
       if (among(kDegrees, flag.name) || passed_over(flag)) continue;
@@ -100,7 +102,7 @@ class Servers {
     if (at.path == "--pp") return place("--sglang-pipeline-parallel-size");
     return place(at.path.starts_with("--") ? "--sglang-" + at.path.substr(2) : "--hf-checkpoint");
   }
-  void refuse(const std::string& flag, std::string found, std::string expected, std::string_view what) {
+  void refuse(const std::string& flag, std::string found, std::string expected, const std::string& what) {
     out_.problems.push_back({place(flag),
                              std::move(found),
                              std::move(expected),
@@ -114,7 +116,7 @@ class Servers {
     if (known_to_parser(EngineKind::sglang, flag.name, true)) return false;
     const std::string near = nearest(flag.name, names_of(EngineKind::sglang));
     out_.notes.push_back({Note::Level::warning, place(flag.written),
-                          fmt::format("no flag of SGLang: slime's parsers pass over it{}",
+                          fmt::format("no flag of SGLang: {}'s parsers pass over it{}", t_.family->name,
                                       near.empty() ? "" : fmt::format("; did you mean --sglang-{}?", near))});
     return true;
   }

@@ -75,7 +75,7 @@ class Speller {
  private:
   static Spelt one(std::string_view flag, std::string value) { return {{{std::string(flag), std::move(value)}}, {}}; }
   static Spelt gone(std::string_view flag) { return one("~" + std::string(flag), ""); }
-  Spelt no_word() const { return {{}, fmt::format("slime has no flag for {}", knob_)}; }
+  Spelt no_word() const { return {{}, fmt::format("{} has no flag for {}", t_.family->name, knob_)}; }
 
   Spelt budget() const {
     const auto tokens = read_count(value_);
@@ -97,7 +97,7 @@ class Speller {
   }
   Spelt layout() const {
     const std::optional<Layout> to = layout_of(value_);
-    if (!to || to->world() != m_.actor_gpus) return {{}, "slime's trainer takes all of its GPUs"};
+    if (!to || to->world() != m_.actor_gpus) return {{}, fmt::format("{}'s trainer takes all of its GPUs", t_.family->name)};
     Spelt out;
     const auto set = [&](const char* flag, std::int64_t now, std::int64_t then) {
       if (now != then) out.edits.push_back({flag, fmt::format("{}", then)});
@@ -113,7 +113,7 @@ class Speller {
     if (knob_ == "layout") {
       const std::optional<Layout> to = layout_of(value_);
       if (!to || to->world() != m_.rollout_gpus || to->pipeline != m_.server_stages || to->expert != m_.server_experts)
-        return {{}, "slime's servers take all of their GPUs"};
+        return {{}, fmt::format("{}'s servers take all of their GPUs", t_.family->name)};
       return one("--rollout-num-gpus-per-engine", fmt::format("{}", to->tensor * to->pipeline));
     }
     const FlagRow* row = row_of_server(knob_);

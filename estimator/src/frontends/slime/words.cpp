@@ -17,9 +17,9 @@ namespace {
 
 class SlimeWords : public TextWords {
  public:
-  SlimeWords(const Source& source, const Catalog& catalog)
-      : TextWords(source), catalog_(catalog), text_(read_slime(source_)), meaning_(meaning_of(text_)) {
-    reading_ = read_job(source_, catalog_);
+  SlimeWords(const Family& family, const Source& source, const Catalog& catalog)
+      : TextWords(source), family_(family), catalog_(catalog), text_(read_slime(family, source_)), meaning_(meaning_of(text_)) {
+    reading_ = read_job(family_, source_, catalog_);
   }
 
   bool native() const override { return false; }
@@ -58,19 +58,20 @@ class SlimeWords : public TextWords {
     return out;
   }
 
-  Job job_with(const Rewrite& rewrite) const override { return read_job(with(rewrite), catalog_).job; }
+  Job job_with(const Rewrite& rewrite) const override { return read_job(family_, with(rewrite), catalog_).job; }
 
  private:
   FactValue value_of(const Rewrite& rewrite, std::size_t number) const override { return rewrite.values[number]; }
   bool means_the_same(const Source& changed, const Rewrite& rewrite) const override {
     try {
-      return same_settings(read_job(changed, catalog_).job, job_with(rewrite));
+      return same_settings(read_job(family_, changed, catalog_).job, job_with(rewrite));
     } catch (const InputError&) {
       return false;
     }
   }
   bool has_file() const override { return false; }
 
+  const Family& family_;
   const Catalog& catalog_;
   SlimeText text_;
   SlimeMeaning meaning_;
@@ -78,18 +79,18 @@ class SlimeWords : public TextWords {
 
 }  // namespace
 
-bool recognises(const Source& source) { return source.dialect == "slime"; }
+bool recognises(const Family& family, const Source& source) { return source.dialect == family.word; }
 
-std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog) {
-  return std::make_unique<SlimeWords>(source, catalog);
+std::unique_ptr<TextWords> words_of(const Family& family, const Source& source, const Catalog& catalog) {
+  return std::make_unique<SlimeWords>(family, source, catalog);
 }
 
-std::string facts_json(const Source& source) {
-  SlimeText text = read_slime(source);
+std::string facts_json(const Family& family, const Source& source) {
+  SlimeText text = read_slime(family, source);
   const SlimeMeaning m = meaning_of(text);
   check(text, m);
   nlohmann::ordered_json out = facts_object(m.facts);
-  out["framework"] = "slime";
+  out["framework"] = family.word;
   out["framework_version"] = name_of(text.release);
   out["refusals"] = nlohmann::ordered_json::array();
   for (const auto& p : text.told.problems) out["refusals"].push_back(to_text(p));
