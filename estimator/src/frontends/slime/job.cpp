@@ -13,6 +13,7 @@
 #include "frontends/megatron/model.hpp"
 #include "frontends/megatron/settings.hpp"
 #include "frontends/native.hpp"
+#include "frontends/slime/checkpoints.hpp"
 #include "frontends/slime/meaning.hpp"
 #include "frontends/slime/rules.hpp"
 #include "frontends/slime/servers.hpp"
@@ -55,7 +56,7 @@ class JobWriter {
       return nullptr;
     }
     if (m_.trains) compare(*found, name_);
-    if (m_.serves && !found->quantization.method.empty()) refuse_stored_formats(found->quantization.method);
+    if (m_.serves && m_.trains && !found->quantization.method.empty()) tell_formats(found->quantization.method);
     const megatron::Arguments& a = t_.megatron;
     if (a.number("attention_dropout") == 0 && a.number("hidden_dropout") == 0) return nullptr;  // as the catalog has it
     auto with = std::make_shared<Architecture>(*found);
@@ -64,29 +65,25 @@ class JobWriter {
     return with;
   }
   /// New weights are converted for the servers into what the checkpoint has
-  /// (slime/backends/megatron_utils/megatron_to_hf/processors).
-  void refuse_stored_formats(const std::string& method) {
-    t_.told.add(t_.own.place("hf_checkpoint"), fmt::format("'{}', stored in {}", name_, method), "a checkpoint in bf16",
-                "not supported yet: servers of a trainer in the format of their checkpoint");
-    t_.told.problems.back().kind = ProblemKind::not_supported;
+  /// (slime/backends/megatron_utils/megatron_to_hf/processors); Megatron builds the model in 16 bits, of its own flags.
+  void tell_formats(const std::string& method) {
+    note(Note::Level::info, t_.own.place("hf_checkpoint"),
+         fmt::format("{} is stored in {}: so the servers have it, and the trainer in 16 bits", name_, method));
   }
-  /// Scripts name a folder of the cluster. Where it is not here, its last part may be a name that is known.
+  /// Scripts name a folder of the cluster.
   std::shared_ptr<const Architecture> architecture_of_name() {
     try {
       return catalog_.model(name_).architecture;
-    } catch (const InputError&) {
-      std::string last = name_;
-      while (last.ends_with('/')) last.pop_back();
-      last.erase(0, last.rfind('/') + 1);  // of none: npos + 1 is 0
-      if (last.empty() || last == name_) throw;
-      std::optional<std::string> id;
-      try {
-        id = catalog_.model(last).id;
-      } catch (const InputError&) {  // told by the name that was given
+    } catch (InputError& e) {
+      constexpr std::int64_t kGroupOfTool = 32;  // tools/convert_hf_to_int4_direct.py
+      const auto taken = checkpoint_of_folder(name_, t_.int4_group > 0 ? t_.int4_group : kGroupOfTool, catalog_);
+      if (!taken) {
+        for (Problem& p : e.problems) p.why += "; --model NAME of oomplan takes the place of this flag";
+        throw;
       }
-      if (!id) throw;
-      note(Note::Level::warning, t_.own.place("hf_checkpoint"), fmt::format("no folder {} here: taken as {}", name_, *id));
-      name_ = *id;
+      note(Note::Level::warning, t_.own.place("hf_checkpoint"),
+           fmt::format("no folder {} here: taken as {}{}{}", name_, taken->id, taken->how.empty() ? "" : ", ", taken->how));
+      name_ = taken->id;
       return catalog_.model(name_).architecture;
     }
   }
@@ -135,7 +132,7 @@ class JobWriter {
     if (m_.trains) learner(std::string(m_.learner()));
     add_beside(text_, source_);
     for (const std::string& text : source_.overrides) {
-      if (text.starts_with("--")) continue;  // read with the command
+      if (text.starts_with("--") || text.starts_with(kModelKey)) continue;  // read with the command
       const std::size_t sign = text.find('=');
       if (sign == std::string::npos)
         text_.problems.push_back(

@@ -283,8 +283,10 @@ SlimeText read_slime(const Source& source) {
   SlimeText out;
   out.told.file = source.name.empty() ? "command line" : source.name;
   std::vector<std::string> words = shell_words(source.text, out.told.file);
-  for (const std::string& more : source.overrides)  // flags behind the command
+  for (const std::string& more : source.overrides) {  // flags behind the command
     if (more.starts_with("--")) words.push_back(more);
+    if (more.starts_with(kModelKey)) words.push_back("--hf-checkpoint=" + more.substr(kModelKey.size()));
+  }
   check_length(words, out.told.file);
   const auto script = std::find_if(words.begin(), words.end(), [](const std::string& w) { return w.ends_with(".py"); });
   if (script == words.end())
@@ -294,6 +296,12 @@ SlimeText read_slime(const Source& source) {
                              {},
                              {}});
   out.async = script->ends_with("train_async.py");
+  const auto variable = [&](const char* name) {
+    const auto found = source.environment.find(name);
+    return found == source.environment.end() ? std::string() : found->second;
+  };
+  out.int4_training = variable("OPEN_TRAINING_INT4_FAKE_QAT_FLAG") == "1";
+  out.int4_group = number_of<std::int64_t>(variable("OPEN_TRAINING_INT4_GROUP_SIZE")).value_or(0);
   const auto first = static_cast<std::size_t>(script - words.begin()) + 1;
   std::vector<Chunk> chunks = chunks_of(std::span(words).subspan(first), out.stray);
   for (const std::string& word : out.stray)

@@ -60,11 +60,16 @@ struct SlimeText {
   Own own{0};
   megatron::Arguments megatron;
   std::vector<ServerFlag> server;
+  bool int4_training = false;   ///< OPEN_TRAINING_INT4_FAKE_QAT_FLAG of the trainer (docker/patch/*/megatron.patch)
+  std::int64_t int4_group = 0;  ///< OPEN_TRAINING_INT4_GROUP_SIZE; 0: not said
   std::vector<std::string> stray;  ///< words that belong to no flag: the parsers pass over them
   megatron::Complaints told;
   /// The last one of these names; nullptr: it is not given.
   const ServerFlag* server_flag(std::initializer_list<std::string_view> names) const;
 };
+
+/// The override that takes the place of --hf-checkpoint (--model of the program).
+inline constexpr std::string_view kModelKey = "model=";
 
 /// Throws InputError: it is no command of slime. What is wrong with a flag is collected.
 SlimeText read_slime(const Source&);

@@ -183,6 +183,9 @@ class Checker {
         wrong(row.name, found(row.name), only.empty() ? "nothing" : std::string(only),
               fmt::format("not supported yet: {}", row.what));
     }
+    if (m_.trains && t_.int4_training && t_.megatron.has("num_experts"))
+      t_.told.add("OPEN_TRAINING_INT4_FAKE_QAT_FLAG", "1", "nothing",
+                  "not supported yet: experts that are rounded to 4 bits in every pass of the trainer");
     if (m_.critic) wrong("advantage_estimator", "'ppo'", "another estimator", "not supported yet: slime's critics");
     if (t_.own.text("update_weight_transport") == "disk")
       wrong("update_weight_transport", "'disk'", "nccl", "not supported yet: a weight update through files");
