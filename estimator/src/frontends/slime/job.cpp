@@ -129,7 +129,7 @@ class JobWriter {
     cluster();
     lengths();
     if (m_.serves) rollout();
-    if (m_.trains) learner(std::string(m_.learner()));
+    if (m_.trains) trainers();
     add_beside(text_, source_);
     for (const std::string& text : source_.overrides) {
       if (text.starts_with("--") || text.starts_with(kModelKey)) continue;  // read with the command
@@ -150,7 +150,7 @@ class JobWriter {
     const std::int64_t of_servers = m_.colocated ? 0 : std::max<std::int64_t>(1, t_.own.whole_or("num_gpus_per_node", 8));
     const std::int64_t machine = std::max(nodes_of, std::min(of_servers, m_.used_gpus));
     const std::int64_t all = (m_.used_gpus + machine - 1) / machine * machine;
-    own("framework", "slime " + name_of(t_.release), "hf_checkpoint");
+    if (m_.trains) own("framework", "slime " + name_of(t_.release), "hf_checkpoint");
     put("gpus", fmt::format("{} x {}", all, catalog_.gpu(kind).name), "--actor-num-gpus-per-node");
     put("gpus_per_node", fmt::format("{}", machine), "--actor-num-gpus-per-node");
   }
@@ -192,31 +192,43 @@ class JobWriter {
   // ---- servers
 
   void rollout() {
-    text_.roles.push_back({RoleKind::rollout, place("--rollout-num-gpus-per-engine")});
+    const std::string r(m_.servers());
+    text_.roles.push_back({m_.trains ? RoleKind::rollout : RoleKind::server, place("--rollout-num-gpus-per-engine")});
     const std::string version = server_version(Framework::slime, name_of(t_.release), EngineKind::sglang, catalog_.facts());
-    own("rollout.model", name_, "hf_checkpoint");
-    put("rollout.engine", "sglang " + version, "--rollout-num-gpus-per-engine", false);
+    own(r + ".model", name_, "hf_checkpoint");
+    put(r + ".engine", "sglang " + version, "--rollout-num-gpus-per-engine", false);
     note(Note::Level::info, "--framework-version",
          fmt::format("slime {} is taken to run SGLang {}, which its image has", name_of(t_.release), version));
     std::string letters = fmt::format("d{}t{}", std::max<std::int64_t>(1, m_.rollout_gpus / m_.engine_gpus),
                                       std::max<std::int64_t>(1, m_.engine_gpus / m_.server_stages));
     if (m_.server_stages > 1) letters += fmt::format("p{}", m_.server_stages);
     if (m_.server_experts > 1) letters += fmt::format("e{}", m_.server_experts);
-    own("rollout.layout", letters, "rollout_num_gpus_per_engine");
+    own(r + ".layout", letters, "rollout_num_gpus_per_engine");
     if (m_.server_groups > 1)
-      put("rollout.attention_data", fmt::format("{}", m_.server_groups),
+      put(r + ".attention_data", fmt::format("{}", m_.server_groups),
           t_.server_flag({"data-parallel-size", "dp-size"})->written);
     if (m_.colocated) put("rollout.sleep", m_.offload_rollout ? "2" : "0", "--colocate");
     ServerSettings said = server_settings(t_, m_, {name_, version, source_.gpu}, catalog_);
     text_.problems.insert(text_.problems.end(), said.problems.begin(), said.problems.end());
     t_.told.notes.insert(t_.told.notes.end(), said.notes.begin(), said.notes.end());
+    for (Setting& s : said.settings) s.key = fmt::format("{}.{}", r, s.key);
     text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
   }
 
-  // ---- the trainer
+  // ---- trainers
 
-  void learner(const std::string& role) {
-    text_.roles.push_back({m_.supervised ? RoleKind::trainer : RoleKind::actor, place("--actor-num-gpus-per-node")});
+  /// A critic is a process of its own on the actor's GPUs; only one of both is awake (slime/ray/placement_group.py, train.py).
+  void trainers() {
+    learner(std::string(m_.learner()), m_.supervised ? RoleKind::trainer : RoleKind::actor);
+    if (!m_.critic) return;
+    learner("critic", RoleKind::critic);
+    put("critic.beside", "actor", "--advantage-estimator", false);
+    note(Note::Level::info, "--advantage-estimator",
+         "the critic is made of the actor's flags and checkpoint, with a head of one column; one of both is on the GPUs at a time");
+  }
+
+  void learner(const std::string& role, RoleKind kind) {
+    text_.roles.push_back({kind, place("--actor-num-gpus-per-node")});
     own(role + ".model", name_, "hf_checkpoint");
     megatron::RoleSettings said = megatron::settings_of(t_.megatron, m_.run, role, t_.told);
     // batches and the loss are slime's
@@ -225,11 +237,11 @@ class JobWriter {
              s.key.ends_with(".sequence_tokens") || s.key.ends_with(".cross_entropy") || s.key.ends_with(".attention_mask");
     });
     text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
-    if (m_.colocated) put(role + ".beside", "rollout", "--colocate");
+    if (m_.colocated && kind != RoleKind::critic) put(role + ".beside", "rollout", "--colocate");
     if (!m_.supervised) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
     loss(role);
     batch(role);
-    tell(role);
+    if (kind != RoleKind::critic) tell(role);
   }
 
   /// slime/backends/megatron_utils/loss.py: get_log_probs_and_entropy, of 0.2.4 sample by sample, of 0.3.0 of a copy.
@@ -304,7 +316,7 @@ class JobWriter {
     if (t_.own.has("log_probs_max_tokens_per_gpu"))
       note(Note::Level::warning, t_.own.place("log_probs_max_tokens_per_gpu"),
            "slime reads it nowhere: log-probs have the budget of training");
-    if (t_.own.has("custom_config_path"))
+    if (t_.own.has("custom_config_path") && (!source_.open || !source_.open(t_.own.text("custom_config_path"))))
       note(Note::Level::warning, t_.own.place("custom_config_path"), "its values replace flags, and are not read");
   }
   /// can_reuse_log_probs_in_loss (slime/backends/megatron_utils/actor.py: train_actor, 0.3.0 on): one step a rollout, and nobody

@@ -18,6 +18,7 @@
 #include <oomplan/oomplan.hpp>
 
 #include "frontends/megatron/arguments.hpp"
+#include "frontends/slime/files.hpp"
 #include "frontends/slime/flags.hpp"
 
 namespace oomplan::slime {
@@ -62,6 +63,8 @@ struct SlimeText {
   std::vector<ServerFlag> server;
   bool int4_training = false;   ///< OPEN_TRAINING_INT4_FAKE_QAT_FLAG of the trainer (docker/patch/*/megatron.patch)
   std::int64_t int4_group = 0;  ///< OPEN_TRAINING_INT4_GROUP_SIZE; 0: not said
+  std::vector<ServerGroup> groups;    ///< of --sglang-config
+  std::vector<RoleArguments> roles;   ///< of --megatron-config-path
   std::vector<std::string> stray;  ///< words that belong to no flag: the parsers pass over them
   megatron::Complaints told;
   /// The last one of these names; nullptr: it is not given.
