@@ -52,6 +52,7 @@ void derive_update(Derivation& d, Role& /*rollout*/, Role& /*actor*/) {
 
 }  // namespace
 
+// serves_stored: slime/backends/megatron_utils/megatron_to_hf/processors, since 0.1.0.
 // packs: slime/utils/dp_schedule.py (a sample longer than the budget goes alone). moves_parameters: not, torch_memory_saver
 // pauses the whole process (slime/backends/megatron_utils/actor.py: sleep). pads_vocab: padded_vocab_size is Megatron's own rule
 // (slime/backends/megatron_utils/arguments.py: _set_default_megatron_args).
@@ -59,6 +60,7 @@ FrameworkRow framework_row() {
   return {.framework = Framework::slime,
           .loop = {.name = "slime",
                    .of_framework = true,
+                   .serves_stored = true,
                    .packs = true,
                    .runs_megatron = true,
                    .says_loss = true,

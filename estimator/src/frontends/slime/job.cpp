@@ -56,7 +56,8 @@ class JobWriter {
       return nullptr;
     }
     if (m_.trains) compare(*found, name_);
-    if (m_.serves && m_.trains && !found->quantization.method.empty()) tell_formats(found->quantization.method);
+    stored_ = !found->quantization.method.empty();
+    if (m_.serves && m_.trains && stored_) tell_formats(found->quantization.method);
     const megatron::Arguments& a = t_.megatron;
     if (a.number("attention_dropout") == 0 && a.number("hidden_dropout") == 0) return nullptr;  // as the catalog has it
     auto with = std::make_shared<Architecture>(*found);
@@ -158,6 +159,7 @@ class JobWriter {
   /// Longest prompt and response. No flag has to say how long prompts are.
   void lengths() {
     if (m_.supervised) return;
+    if (source_.sequence_tokens > 0) return said_lengths();
     const Own& o = t_.own;
     const auto prompt = o.whole("rollout_max_prompt_len"), response = o.whole("rollout_max_response_len"),
                context = o.whole("rollout_max_context_len");
@@ -180,14 +182,26 @@ class JobWriter {
         prompt || !context ? "rollout_max_prompt_len" : "rollout_max_context_len");
     own("response_tokens", fmt::format("{}", std::max<std::int64_t>(1, response_)),
         response ? "rollout_max_response_len" : "rollout_max_context_len");
-    const std::int64_t samples = o.whole_or("n_samples_per_prompt", 1);
-    if (m_.global_batch > 0) put("sequences_per_step", fmt::format("{}", m_.global_batch), batch_flag());
-    if (samples > 1) own("samples_per_prompt", fmt::format("{}", samples), "n_samples_per_prompt");
+    samples();
   }
   std::string batch_flag() const {
     return t_.own.has("num_steps_per_rollout") ? t_.own.place("num_steps_per_rollout") : "--global-batch-size";
   }
-  std::int64_t longest() const { return m_.supervised ? 0 : prompt_ + response_; }
+  /// --sequence-tokens: of the longest sample, which turns of an agent or untruncated data may make longer than any flag says.
+  void said_lengths() {
+    const std::int64_t prompt = t_.own.whole_or("rollout_max_prompt_len", kPromptTaken);
+    prompt_ = std::clamp<std::int64_t>(prompt, 1, std::max<std::int64_t>(1, source_.sequence_tokens - 1));
+    response_ = std::max<std::int64_t>(1, source_.sequence_tokens - prompt_);
+    put("prompt_tokens", fmt::format("{}", prompt_), "--sequence-tokens");
+    put("response_tokens", fmt::format("{}", response_), "--sequence-tokens");
+    samples();
+  }
+  void samples() {
+    const std::int64_t each = t_.own.whole_or("n_samples_per_prompt", 1);
+    if (m_.global_batch > 0) put("sequences_per_step", fmt::format("{}", m_.global_batch), batch_flag());
+    if (each > 1) own("samples_per_prompt", fmt::format("{}", each), "n_samples_per_prompt");
+  }
+  std::int64_t longest() const { return m_.supervised ? source_.sequence_tokens : prompt_ + response_; }
 
   // ---- servers
 
@@ -196,6 +210,7 @@ class JobWriter {
     text_.roles.push_back({m_.trains ? RoleKind::rollout : RoleKind::server, place("--rollout-num-gpus-per-engine")});
     const std::string version = server_version(Framework::slime, name_of(t_.release), EngineKind::sglang, catalog_.facts());
     own(r + ".model", name_, "hf_checkpoint");
+    if (stored_) own(r + ".weights", "auto", "hf_checkpoint");
     put(r + ".engine", "sglang " + version, "--rollout-num-gpus-per-engine", false);
     note(Note::Level::info, "--framework-version",
          fmt::format("slime {} is taken to run SGLang {}, which its image has", name_of(t_.release), version));
@@ -269,17 +284,18 @@ class JobWriter {
     const bool dynamic = o.on("use_dynamic_batch_size");
     const std::int64_t each = std::max<std::int64_t>(1, longest());
     const std::int64_t sequences = t_.megatron.whole_or("micro_batch_size", 1);
-    if (!dynamic && m_.supervised) {
+    if (!dynamic && m_.supervised && longest() == 0) {
       text_.problems.push_back({place("--micro-batch-size"),
                                 fmt::format("{}", sequences),
                                 "--use-dynamic-batch-size",
                                 {},
-                                "not supported yet: supervised training by numbers of samples, whose lengths no flag says",
+                                "not supported yet: supervised training by numbers of samples, whose lengths no flag says; "
+                                "--sequence-tokens of oomplan does",
                                 ProblemKind::not_supported});
       return;
     }
     std::int64_t budget = dynamic ? o.whole_or("max_tokens_per_gpu", 1) * context : sequences * each;
-    const std::int64_t fit = m_.supervised ? 1 : dynamic ? std::max<std::int64_t>(1, budget / each) : sequences;
+    const std::int64_t fit = longest() == 0 ? 1 : dynamic ? std::max<std::int64_t>(1, budget / each) : sequences;
     budget = std::max(budget, each);
     if (m_.global_batch > 0 && longest() > 0) budget = std::min(budget, m_.global_batch * each);
     const std::int64_t unit = m_.run.tensor * std::max<std::int64_t>(1, o.whole_or("data_pad_size_multiplier", 128));
@@ -363,7 +379,8 @@ class JobWriter {
   SlimeText t_;
   SlimeMeaning m_;
   NativeText text_;
-  std::string name_;  ///< of the model
+  std::string name_;     ///< of the model
+  bool stored_ = false;  ///< its checkpoint is quantised
   std::int64_t prompt_ = 0, response_ = 0;
 };
 

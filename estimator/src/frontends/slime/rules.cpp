@@ -95,6 +95,8 @@ class Checker {
     if (o.number("rollout_temperature", 1) <= 0 && since("0.4.0"))
       wrong("rollout_temperature", found("rollout_temperature"), "above 0",
             "slime itself asks for it: greedy decoding is no policy");
+    if (o.on("debug_rollout_only") && (o.on("debug_train_only") || o.has("load_debug_rollout_data")))
+      wrong("debug_rollout_only", "the flag", "nothing, or no --debug-train-only", "slime itself takes only one of them");
     batches();
     lengths();
     constexpr std::int64_t kMost = std::int64_t{1} << 30;
@@ -139,8 +141,6 @@ class Checker {
     if (m_.server_groups > 1 && t_.server_flag({"enable-dp-attention"}) == nullptr)
       t_.told.add(groups->written, fmt::format("{}", m_.server_groups), "--sglang-enable-dp-attention beside it",
                   "slime itself asks for it");
-    if (t_.own.on("debug_rollout_only") && (t_.own.on("debug_train_only") || t_.own.has("load_debug_rollout_data")))
-      wrong("debug_rollout_only", "the flag", "nothing, or no --debug-train-only", "slime itself takes only one of them");
     if (!(m_.trains ? m_.colocated : t_.own.on("colocate")) && !t_.own.has("rollout_num_gpus") && !t_.own.has("rollout_external_engine_addrs"))
       wrong("rollout_num_gpus", "nothing", "GPUs of the servers, or --colocate",
             "servers on GPUs of their own: slime does not know how many");
@@ -194,7 +194,7 @@ class Checker {
                   "not supported yet: experts that are rounded to 4 bits in every pass of the trainer");
     groups();
     roles();
-    if (m_.critic && m_.run.pipeline > 1 && !t_.megatron.on("untie_embeddings_and_output_weights") && t_.roles.empty())
+    if (m_.critic && m_.run.pipeline > 1 && !t_.megatron.on("untie_embeddings_and_output_weights"))
       wrong("advantage_estimator", "'ppo'", "one pipeline stage",
             "not supported yet: a critic in stages whose model has its embedding as output layer");
     if (t_.own.text("update_weight_transport") == "disk")
