@@ -359,6 +359,7 @@ struct TrainingLoop {
   bool of_framework = false;               ///< an RL framework's; false: the user's own, on PyTorch alone
   std::string_view teachers_since = {};    ///< the first release in which a teacher's log-probs can be part of a step; "": none
   bool serves_rewards = false;             ///< reward models are servers
+  bool serves_stored = false;              ///< new weights are converted into what the servers' checkpoint is stored in
   bool pads_batches = false;               ///< micro-batches of padded sequences, in forward-only passes too
   bool packs_pairs = false;                ///< a reward model learns from packed pairs
   bool budget_by_gpu = false;              ///< a budget that nobody wrote counts the tokens of one GPU of a context

@@ -15,6 +15,7 @@
 #include "catalog/gpus_reader.hpp"
 #include "catalog/read_config.hpp"
 #include "catalog/sources.hpp"
+#include "catalog/stored_as.hpp"
 #include "catalog/text_alone.hpp"
 #include "units/utf8.hpp"
 
@@ -35,6 +36,21 @@ struct Aliases {
   std::map<std::string, Row> rows;         // by normalised alias
   std::map<std::string, Same> same_shape;  // by normalised id
 };
+
+using Formats = std::map<std::string, Quantization, std::less<>>;
+
+/// stored_formats.json: formats that checkpoints are converted to.
+Formats read_formats(std::string_view text, const std::string& file) {
+  const Fields outer = Fields::parse(text, file);
+  Formats out;
+  for (const std::string& name : outer.keys()) {
+    const Fields row = outer.object(name);
+    row.only({"source", "quantization_config"});
+    const auto config = row.object_if("quantization_config");
+    out[name] = config ? read_quantization(*config) : Quantization{};
+  }
+  return out;
+}
 
 void read_aliases(std::string_view text, const std::string& file, Aliases& out) {
   const Fields outer = Fields::parse(text, file);
@@ -88,6 +104,7 @@ struct Catalog::Data {
   Found by_shape(const std::string& id) const;
   Found by_bare_name(const std::string& name) const;
   Found by_alias(const std::string& name) const;
+  Found in_format(const ModelFound& found, std::string_view format) const;
 
   const Aliases& aliases() const {
     std::call_once(aliases_once_, [this] {
@@ -97,6 +114,14 @@ struct Catalog::Data {
       if (const auto text = file_text(path)) read_aliases(*text, path, aliases_);
     });
     return aliases_;
+  }
+
+  const Formats& formats() const {
+    std::call_once(formats_once_, [this] {
+      const auto [text, file] = text_and_name("stored_formats.json");
+      formats_ = read_formats(text, file);
+    });
+    return formats_;
   }
 
   const std::vector<Gpu>& gpus() const {
@@ -149,8 +174,9 @@ struct Catalog::Data {
     std::move(more.begin(), more.end(), std::back_inserter(out));
   }
 
-  mutable std::once_flag aliases_once_, gpus_once_, facts_once_;
+  mutable std::once_flag aliases_once_, formats_once_, gpus_once_, facts_once_;
   mutable Aliases aliases_;
+  mutable Formats formats_;
   mutable std::vector<Gpu> gpus_;
   mutable Facts facts_;
 };
@@ -270,12 +296,26 @@ Catalog::Data::Found Catalog::Data::by_shape(const std::string& id) const {
   if (auto found = by_id(id)) return found;
   const auto same = aliases().same_shape.find(normalised(id));
   if (same == aliases().same_shape.end()) return std::nullopt;
-  auto found = by_id(same->second.built_in);
+  const auto [model, format] = parts_of_stored(same->second.built_in);
+  auto found = by_id(std::string(model));
+  if (found && !format.empty()) found = in_format(*found, format);
   if (!found) throw Defect("aliases.json: " + same->second.built_in + " is no built-in model");
   Architecture renamed = *found->architecture;
   found->id = renamed.name = same->second.id;
   found->architecture = std::make_shared<const Architecture>(std::move(renamed));
   return found;
+}
+
+/// The same model under a name that tells its format; nullopt: the format is not known.
+Catalog::Data::Found Catalog::Data::in_format(const ModelFound& found, std::string_view format) const {
+  const auto row = formats().find(format);
+  if (row == formats().end()) return std::nullopt;
+  ModelFound out = found;
+  Architecture stored = *found.architecture;
+  stored.quantization = row->second;
+  out.id = stored.name = stored_name(found.id, format);
+  out.architecture = std::make_shared<const Architecture>(std::move(stored));
+  return out;
 }
 
 /// "Qwen3-8B" for "Qwen/Qwen3-8B".
@@ -329,6 +369,8 @@ ModelFound Catalog::model(std::string_view name) const {
   if (auto found = on_disk(given)) return std::move(*found);
   if (auto found = data_->by_shape(given)) return std::move(*found);
   if (auto found = data_->by_alias(given)) return std::move(*found);
+  if (const auto [of, format] = parts_of_stored(name); data_->formats().contains(format))
+    return *data_->in_format(model(of), format);
   const std::string config = cached_config(given);
   if (config.empty()) unknown_model(name, data_->all_ids(), data_->aliases());
   ModelFound found = found_at(config, "Hugging Face cache");

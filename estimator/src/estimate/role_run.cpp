@@ -12,6 +12,7 @@
 #include "estimate/timeline.hpp"
 #include "inference/cache_format.hpp"
 #include "job/names.hpp"
+#include "job/stored_weights.hpp"
 #include "job/training_loop.hpp"
 #include "job/vision_pass.hpp"
 
@@ -139,7 +140,7 @@ void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeS
 void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   const Role& role = *run.role;
   Server server = role.server;
-  server.as_stored = server.as_stored && role.kind == RoleKind::server;  // a rollout gets its trainer's weights
+  server.as_stored = serves_as_stored(role);
   server = with_cache_format(*role.architecture, role.engine, server, catalog.facts(), catalog.gpu(job.cluster.gpu).sm);
   run.model = server_model(*role.architecture, role.engine, server);
   run.facts = resolve(catalog.facts(), role.engine, server, catalog.gpu(job.cluster.gpu), run.model);

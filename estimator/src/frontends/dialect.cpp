@@ -81,6 +81,7 @@ const std::array<Dialect, 6> kDialects{{
      {verl::written, "run.sh", true},
      verl::entry_points,
      verl::take,
+     true,
      true},
     {"areal",
      true,
@@ -103,7 +104,8 @@ const std::array<Dialect, 6> kDialects{{
      nullptr,
      {},
      slime::entry_points,
-     [](Handing& handing) { return slime::take(slime::family(), handing); }},
+     [](Handing& handing) { return slime::take(slime::family(), handing); },
+     true},
     {"megatron",
      false,
      true,
@@ -245,16 +247,16 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
   if (source.sequence_tokens > 0 && !dialect.takes_lengths)
     throw InputError(Problem{{"command line", 0, 0, "--sequence-tokens"},
                              fmt::format("{} of a job of {}", source.sequence_tokens, dialect.name),
-                             "a job of verl",
+                             "a job of verl or slime",
                              {},
-                             "its batches count sequences; other jobs say their tokens"});
-  if (!source.image_size.empty() && !dialect.takes_lengths)
+                             "their samples have lengths of their own; other jobs say their tokens"});
+  if (!source.image_size.empty() && !dialect.takes_images)
     throw InputError(Problem{{"command line", 0, 0, "--image-size"},
                              fmt::format("{} of a job of {}", source.image_size, dialect.name),
                              "a job of verl",
                              {},
                              "a job file says it as vision.height and vision.width"});
-  if (!source.linear_attention.empty() && !dialect.takes_lengths)
+  if (!source.linear_attention.empty() && !dialect.takes_images)
     throw InputError(Problem{{"command line", 0, 0, "--linear-attention"},
                              fmt::format("{} of a job of {}", source.linear_attention, dialect.name),
                              "a job of verl",

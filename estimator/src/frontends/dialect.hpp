@@ -34,7 +34,8 @@ struct Dialect {
   // of scripts and commands
   std::span<const launch::EntryPoint> (*entry_points)() = nullptr;  ///< programs whose words it reads
   Source (*take)(Handing&) = nullptr;                               ///< the source of such a program
-  bool takes_lengths = false;                                       ///< its batches count sequences, whose lengths can be said
+  bool takes_lengths = false;                                       ///< how long its samples are can be said
+  bool takes_images = false;  ///< ... and how large their images, and what runs linear attention
 };
 
 /// Of a source: the one that it names, else the first that recognises it. Throws InputError for a name that nobody has.

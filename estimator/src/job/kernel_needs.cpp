@@ -5,6 +5,7 @@
 
 #include "catalog/facts.hpp"
 #include "job/kernel_sets.hpp"
+#include "job/stored_weights.hpp"
 
 namespace oomplan {
 namespace {
@@ -49,7 +50,7 @@ bool computes_in_fp32(const Role& r) { return r.serves() && r.server.weights == 
 
 /// A server's checkpoint as it lies: its quant_method, "" of one in 16 bits or of weights that come from a trainer.
 std::string_view method(const Role& r) {
-  if (r.architecture == nullptr || r.kind != RoleKind::server || !r.server.as_stored) return "";
+  if (r.architecture == nullptr || !serves_as_stored(r)) return "";
   return r.architecture->quantization.method;
 }
 bool begins(std::string_view text, std::string_view with) { return text.starts_with(with); }

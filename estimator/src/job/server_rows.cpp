@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "job/knob_table.hpp"
+#include "job/stored_weights.hpp"
 
 namespace oomplan {
 namespace {
@@ -9,8 +10,7 @@ namespace {
 using namespace knob;
 
 std::string get_weights(const Job&, const Role* r) {
-  const bool stored = r->server.as_stored && r->kind == RoleKind::server;
-  return stored && r->server.weights == DType::bf16 ? "auto" : std::string(name(r->server.weights));
+  return serves_as_stored(*r) && r->server.weights == DType::bf16 ? "auto" : std::string(name(r->server.weights));
 }
 Refusal set_weights(const Knob& k, Job& job, Role* r, std::string_view text) {
   if (text == "auto") {
@@ -19,7 +19,7 @@ Refusal set_weights(const Knob& k, Job& job, Role* r, std::string_view text) {
     return {};
   }
   const Refusal result = knob::choice<&Server::weights>().set(k, job, r, text);
-  if (!result.refused() && r->kind == RoleKind::server) r->server.as_stored = false;  // a rollout is never as stored
+  if (!result.refused() && serves_as_stored(*r)) r->server.as_stored = false;
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
 #include "job/first_engine.hpp"
+#include "job/stored_weights.hpp"
 #include "job/validate_draft.hpp"
 
 namespace oomplan {
@@ -142,7 +143,7 @@ class Problems {
       add("online_quantization", found, std::move(expected), std::move(why));
     };
     if (s_.weights == DType::fp8) refuse("none", "weights that are fp8 already");
-    if (role_.architecture != nullptr && role_.kind == RoleKind::server && s_.as_stored &&
+    if (role_.architecture != nullptr && serves_as_stored(role_) &&
         !role_.architecture->quantization.method.empty())
       refuse("none", "the checkpoint is quantised");
     const bool vllm = role_.engine == EngineKind::vllm;

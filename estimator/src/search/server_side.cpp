@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "estimate/role_program.hpp"
+#include "job/stored_weights.hpp"
 
 namespace oomplan {
 
@@ -14,7 +15,7 @@ ServerSide::ServerSide(const Job& job, const Catalog& catalog, const std::vector
   cost_ = cost_of(*run_->role->architecture);
   Server fp8 = run_->role->server;
   fp8.kv = DType::fp8;
-  fp8.as_stored = fp8.as_stored && run_->role->kind == RoleKind::server;
+  fp8.as_stored = serves_as_stored(*run_->role);
   fp8_cache_ = server_model(*run_->role->architecture, run_->role->engine, fp8);
   const Timeline all = timeline_of(job);
   const auto mine = [&](const Step& s) { return s.role == run_->index; };

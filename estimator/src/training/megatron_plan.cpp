@@ -506,7 +506,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
                  .gathered = t.layout.context > 1 && areal_gathers(t) ? std::min<std::int64_t>(3, cut.least) : 0};
     }
     if (const auto cut = slime_cut(t, use)) o.actor = slime_loss(t, *cut, use.supervised);
-    if (t.loop.actor_loss && use.critic) o.areal = {.on = true, .value = true};  // the same value head
+    if ((t.loop.actor_loss || t.loop.says_loss) && use.critic) o.areal = {.on = true, .value = true};  // the same value head
     if (t.loop.actor_loss && !use.critic)
       o.actor = ActorLoss{.kind = ActorLossKind::verl,
                           .entropy = t.megatron.entropy_loss,

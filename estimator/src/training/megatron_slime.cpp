@@ -10,6 +10,7 @@ bool copies_logits(ActorLossKind kind) { return kind == ActorLossKind::slime_who
 
 std::optional<SlimeCut> slime_cut(const Trainer& t, const MegatronUse& use) {
   SlimeCut out;
+  if (use.critic) return std::nullopt;  // its loss takes one number a token
   switch (t.megatron.loss) {
     case MegatronLoss::slime:
       break;

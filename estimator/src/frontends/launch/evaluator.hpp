@@ -192,6 +192,7 @@ class Evaluator {
   std::optional<Status> seq(const Texts&);
   std::optional<Status> name_of_path(const Texts&, bool folder);
   std::optional<Status> whole_path(const Texts&);
+  std::optional<Status> new_file(const Texts&);
   std::optional<Status> count_lines(const Texts&);
   std::optional<Status> ends_of(const Texts&, bool front);
   std::optional<Status> translate(const Texts&);
@@ -253,6 +254,7 @@ class Evaluator {
   int loops_ = 0;   ///< that run now
   int tested_ = 0;  ///< above 0: a failing command is a condition and ends nothing
   int depth_ = 0;
+  int new_files_ = 0;  ///< names that mktemp gave
   bool background_ = false;
   int outer_levels_ = 0;                                 ///< shells in each other
   std::size_t option_argument_ = 1, option_letter_ = 1;  ///< where getopts reads on

@@ -76,6 +76,7 @@ std::optional<Status> Evaluator::program(const std::string& path, const Texts& w
       {"basename", [](Evaluator& e, const Texts& w) { return e.name_of_path(w, false); }},
       {"realpath", [](Evaluator& e, const Texts& w) { return e.whole_path(w); }},
       {"readlink", [](Evaluator& e, const Texts& w) { return e.whole_path(w); }},
+      {"mktemp", [](Evaluator& e, const Texts& w) { return e.new_file(w); }},
       {"wc", [](Evaluator& e, const Texts& w) { return e.count_lines(w); }},
       {"head", [](Evaluator& e, const Texts& w) { return e.ends_of(w, true); }},
       {"tail", [](Evaluator& e, const Texts& w) { return e.ends_of(w, false); }},
@@ -253,6 +254,27 @@ std::optional<Status> Evaluator::seq(const Texts& words) {
   }
   write(1, text_of(out.empty() ? "" : out + "\n"));
   return Status{};
+}
+
+/// mktemp: a name of its own for every call, where the real one has letters by chance. What the script writes there is read back.
+std::optional<Status> Evaluator::new_file(const Texts& words) {
+  std::string pattern = "/tmp/tmp.XXXXXXXXXX";
+  for (const Text& word : words) {
+    if (!is_known(word)) return std::nullopt;
+    const std::string text = bytes_of(word);
+    if (text == "-d" || text == "-q" || text == "--directory" || text == "--quiet") continue;
+    if (text.starts_with('-')) return std::nullopt;
+    pattern = text;
+  }
+  const std::size_t last = pattern.rfind('X');
+  std::size_t first = last;
+  while (first != std::string::npos && first > 0 && pattern[first - 1] == 'X') --first;
+  if (last == std::string::npos || last - first < 2) return std::nullopt;
+  const std::size_t width = last - first + 1;
+  std::string number = fmt::format("{:0{}}", ++new_files_, width);
+  pattern.replace(first, width, number.substr(number.size() - width));
+  write(1, text_of(pattern + "\n"));
+  return Status{0, true, {}};
 }
 
 std::optional<Status> Evaluator::name_of_path(const Texts& given, bool folder) {

@@ -20,8 +20,6 @@ std::vector<KnobProblem> problems(const Role& role) {
   if (role.kind == RoleKind::reference)
     add("engine", engine, "no role ref",
         "slime puts the weights of its reference into the actor's tensors: its pass is the actor's (actor.log_probs)");
-  else if (role.kind == RoleKind::critic)
-    add("engine", engine, "no role critic", "not supported yet: slime's critics");
   else if (role.engine != EngineKind::megatron)
     add("engine", engine, "megatron", "not supported yet: slime's other engines");
   else if (const std::string_view loss = spelling(role.trainer.megatron.loss); !loss.starts_with("slime"))
@@ -29,9 +27,13 @@ std::vector<KnobProblem> problems(const Role& role) {
   return out;
 }
 
+/// The critic's turn is before the actor's (train.py, 0.2.0 to 624b824a).
 /// create_rollout_manager stands before create_training_models (train.py, train_async.py, 0.1.0 to 0.3.1). Weights of the
 /// reference go first (slime/backends/megatron_utils/actor.py: train_actor).
-void set_pass_order(Job& job) { job.servers_start_first = true; }
+void set_pass_order(Job& job) {
+  job.servers_start_first = true;
+  job.pass_order = {RoleKind::critic, RoleKind::reference, RoleKind::actor};
+}
 
 /// SGLang of docker/Dockerfile; of 0.2.1 and 0.2.2 a nightly of that release.
 struct Pin {
@@ -68,6 +70,7 @@ const Family& family() {
   return slime;
 }
 
+// serves_stored: slime/backends/megatron_utils/megatron_to_hf/processors, since 0.1.0.
 // packs: slime/utils/dp_schedule.py (a sample longer than the budget goes alone). moves_parameters: not, torch_memory_saver
 // pauses the whole process (slime/backends/megatron_utils/actor.py: sleep). pads_vocab: padded_vocab_size is Megatron's own rule
 // (slime/backends/megatron_utils/arguments.py: _set_default_megatron_args).
@@ -75,6 +78,7 @@ FrameworkRow framework_row() {
   return {.framework = Framework::slime,
           .loop = {.name = "slime",
                    .of_framework = true,
+                   .serves_stored = true,
                    .packs = true,
                    .runs_megatron = true,
                    .says_loss = true,

@@ -13,6 +13,7 @@
 #include "frontends/megatron/model.hpp"
 #include "frontends/megatron/settings.hpp"
 #include "frontends/native.hpp"
+#include "frontends/slime/checkpoints.hpp"
 #include "frontends/slime/meaning.hpp"
 #include "frontends/slime/rules.hpp"
 #include "frontends/slime/servers.hpp"
@@ -55,7 +56,8 @@ class JobWriter {
       return nullptr;
     }
     if (m_.trains) compare(*found, name_);
-    if (m_.serves && !found->quantization.method.empty()) refuse_stored_formats(found->quantization.method);
+    stored_ = !found->quantization.method.empty();
+    if (m_.serves && m_.trains && stored_) tell_formats(found->quantization.method);
     const megatron::Arguments& a = t_.megatron;
     if (a.number("attention_dropout") == 0 && a.number("hidden_dropout") == 0) return nullptr;  // as the catalog has it
     auto with = std::make_shared<Architecture>(*found);
@@ -64,29 +66,25 @@ class JobWriter {
     return with;
   }
   /// New weights are converted for the servers into what the checkpoint has
-  /// (slime/backends/megatron_utils/megatron_to_hf/processors).
-  void refuse_stored_formats(const std::string& method) {
-    t_.told.add(t_.own.place("hf_checkpoint"), fmt::format("'{}', stored in {}", name_, method), "a checkpoint in bf16",
-                "not supported yet: servers of a trainer in the format of their checkpoint");
-    t_.told.problems.back().kind = ProblemKind::not_supported;
+  /// (slime/backends/megatron_utils/megatron_to_hf/processors); Megatron builds the model in 16 bits, of its own flags.
+  void tell_formats(const std::string& method) {
+    note(Note::Level::info, t_.own.place("hf_checkpoint"),
+         fmt::format("{} is stored in {}: so the servers have it, and the trainer in 16 bits", name_, method));
   }
-  /// Scripts name a folder of the cluster. Where it is not here, its last part may be a name that is known.
+  /// Scripts name a folder of the cluster.
   std::shared_ptr<const Architecture> architecture_of_name() {
     try {
       return catalog_.model(name_).architecture;
-    } catch (const InputError&) {
-      std::string last = name_;
-      while (last.ends_with('/')) last.pop_back();
-      last.erase(0, last.rfind('/') + 1);  // of none: npos + 1 is 0
-      if (last.empty() || last == name_) throw;
-      std::optional<std::string> id;
-      try {
-        id = catalog_.model(last).id;
-      } catch (const InputError&) {  // told by the name that was given
+    } catch (InputError& e) {
+      constexpr std::int64_t kGroupOfTool = 32;  // tools/convert_hf_to_int4_direct.py
+      const auto taken = checkpoint_of_folder(name_, t_.int4_group > 0 ? t_.int4_group : kGroupOfTool, catalog_);
+      if (!taken) {
+        for (Problem& p : e.problems) p.why += "; --model NAME of oomplan takes the place of this flag";
+        throw;
       }
-      if (!id) throw;
-      note(Note::Level::warning, t_.own.place("hf_checkpoint"), fmt::format("no folder {} here: taken as {}", name_, *id));
-      name_ = *id;
+      note(Note::Level::warning, t_.own.place("hf_checkpoint"),
+           fmt::format("no folder {} here: taken as {}{}{}", name_, taken->id, taken->how.empty() ? "" : ", ", taken->how));
+      name_ = taken->id;
       return catalog_.model(name_).architecture;
     }
   }
@@ -134,10 +132,10 @@ class JobWriter {
     cluster();
     lengths();
     if (m_.serves) rollout();
-    if (m_.trains) learner(std::string(m_.learner()));
+    if (m_.trains) trainers();
     add_beside(text_, source_);
     for (const std::string& text : source_.overrides) {
-      if (text.starts_with("--") || text.starts_with("~--")) continue;  // read with the command
+      if (text.starts_with("--") || text.starts_with("~--") || text.starts_with(kModelKey)) continue;  // read with the command
       const std::size_t sign = text.find('=');
       if (sign == std::string::npos)
         text_.problems.push_back(
@@ -155,7 +153,7 @@ class JobWriter {
     const std::int64_t of_servers = m_.colocated ? 0 : std::max<std::int64_t>(1, t_.own.whole_or("num_gpus_per_node", 8));
     const std::int64_t machine = std::max(nodes_of, std::min(of_servers, m_.used_gpus));
     const std::int64_t all = (m_.used_gpus + machine - 1) / machine * machine;
-    own("framework", fmt::format("{} {}", t_.family->word, name_of(t_.release)), "hf_checkpoint");
+    if (m_.trains) own("framework", fmt::format("{} {}", t_.family->word, name_of(t_.release)), "hf_checkpoint");
     put("gpus", fmt::format("{} x {}", all, catalog_.gpu(kind).name), "--actor-num-gpus-per-node");
     put("gpus_per_node", fmt::format("{}", machine), "--actor-num-gpus-per-node");
   }
@@ -163,6 +161,7 @@ class JobWriter {
   /// Longest prompt and response. No flag has to say how long prompts are.
   void lengths() {
     if (m_.supervised) return;
+    if (source_.sequence_tokens > 0) return said_lengths();
     const Own& o = t_.own;
     const auto prompt = o.whole("rollout_max_prompt_len"), response = o.whole("rollout_max_response_len"),
                context = o.whole("rollout_max_context_len");
@@ -185,43 +184,68 @@ class JobWriter {
         prompt || !context ? "rollout_max_prompt_len" : "rollout_max_context_len");
     own("response_tokens", fmt::format("{}", std::max<std::int64_t>(1, response_)),
         response ? "rollout_max_response_len" : "rollout_max_context_len");
-    const std::int64_t samples = o.whole_or("n_samples_per_prompt", 1);
-    if (m_.global_batch > 0) put("sequences_per_step", fmt::format("{}", m_.global_batch), batch_flag());
-    if (samples > 1) own("samples_per_prompt", fmt::format("{}", samples), "n_samples_per_prompt");
+    samples();
   }
   std::string batch_flag() const {
     return t_.own.has("num_steps_per_rollout") ? t_.own.place("num_steps_per_rollout") : "--global-batch-size";
   }
-  std::int64_t longest() const { return m_.supervised ? 0 : prompt_ + response_; }
+  /// --sequence-tokens: of the longest sample, which turns of an agent or untruncated data may make longer than any flag says.
+  void said_lengths() {
+    const std::int64_t prompt = t_.own.whole_or("rollout_max_prompt_len", kPromptTaken);
+    prompt_ = std::clamp<std::int64_t>(prompt, 1, std::max<std::int64_t>(1, source_.sequence_tokens - 1));
+    response_ = std::max<std::int64_t>(1, source_.sequence_tokens - prompt_);
+    put("prompt_tokens", fmt::format("{}", prompt_), "--sequence-tokens");
+    put("response_tokens", fmt::format("{}", response_), "--sequence-tokens");
+    samples();
+  }
+  void samples() {
+    const std::int64_t each = t_.own.whole_or("n_samples_per_prompt", 1);
+    if (m_.global_batch > 0) put("sequences_per_step", fmt::format("{}", m_.global_batch), batch_flag());
+    if (each > 1) own("samples_per_prompt", fmt::format("{}", each), "n_samples_per_prompt");
+  }
+  std::int64_t longest() const { return m_.supervised ? source_.sequence_tokens : prompt_ + response_; }
 
   // ---- servers
 
   void rollout() {
-    text_.roles.push_back({RoleKind::rollout, place("--rollout-num-gpus-per-engine")});
+    const std::string r(m_.servers());
+    text_.roles.push_back({m_.trains ? RoleKind::rollout : RoleKind::server, place("--rollout-num-gpus-per-engine")});
     const std::string version = server_version(t_.family->framework, name_of(t_.release), EngineKind::sglang, catalog_.facts());
-    own("rollout.model", name_, "hf_checkpoint");
-    put("rollout.engine", "sglang " + version, "--rollout-num-gpus-per-engine", false);
+    own(r + ".model", name_, "hf_checkpoint");
+    if (stored_) own(r + ".weights", "auto", "hf_checkpoint");
+    put(r + ".engine", "sglang " + version, "--rollout-num-gpus-per-engine", false);
     note(Note::Level::info, "--framework-version",
          fmt::format("{} {} is taken to run SGLang {}, which its image has", name(), name_of(t_.release), version));
     std::string letters = fmt::format("d{}t{}", std::max<std::int64_t>(1, m_.rollout_gpus / m_.engine_gpus),
                                       std::max<std::int64_t>(1, m_.engine_gpus / m_.server_stages));
     if (m_.server_stages > 1) letters += fmt::format("p{}", m_.server_stages);
     if (m_.server_experts > 1) letters += fmt::format("e{}", m_.server_experts);
-    own("rollout.layout", letters, "rollout_num_gpus_per_engine");
+    own(r + ".layout", letters, "rollout_num_gpus_per_engine");
     if (m_.server_groups > 1)
-      put("rollout.attention_data", fmt::format("{}", m_.server_groups),
+      put(r + ".attention_data", fmt::format("{}", m_.server_groups),
           t_.server_flag({"data-parallel-size", "dp-size"})->written);
     if (m_.colocated) put("rollout.sleep", m_.offload_rollout ? "2" : "0", "--colocate");
     ServerSettings said = server_settings(t_, m_, {name_, version, source_.gpu}, catalog_);
     text_.problems.insert(text_.problems.end(), said.problems.begin(), said.problems.end());
     t_.told.notes.insert(t_.told.notes.end(), said.notes.begin(), said.notes.end());
+    for (Setting& s : said.settings) s.key = fmt::format("{}.{}", r, s.key);
     text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
   }
 
-  // ---- the trainer
+  // ---- trainers
 
-  void learner(const std::string& role) {
-    text_.roles.push_back({m_.supervised ? RoleKind::trainer : RoleKind::actor, place("--actor-num-gpus-per-node")});
+  /// A critic is a process of its own on the actor's GPUs; only one of both is awake (slime/ray/placement_group.py, train.py).
+  void trainers() {
+    learner(std::string(m_.learner()), m_.supervised ? RoleKind::trainer : RoleKind::actor);
+    if (!m_.critic) return;
+    learner("critic", RoleKind::critic);
+    put("critic.beside", "actor", "--advantage-estimator", false);
+    note(Note::Level::info, "--advantage-estimator",
+         "the critic is made of the actor's flags and checkpoint, with a head of one column; one of both is on the GPUs at a time");
+  }
+
+  void learner(const std::string& role, RoleKind kind) {
+    text_.roles.push_back({kind, place("--actor-num-gpus-per-node")});
     own(role + ".model", name_, "hf_checkpoint");
     megatron::RoleSettings said = megatron::settings_of(t_.megatron, m_.run, role, t_.told);
     // batches and the loss are slime's
@@ -230,11 +254,11 @@ class JobWriter {
              s.key.ends_with(".sequence_tokens") || s.key.ends_with(".cross_entropy") || s.key.ends_with(".attention_mask");
     });
     text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
-    if (m_.colocated) put(role + ".beside", "rollout", "--colocate");
+    if (m_.colocated && kind != RoleKind::critic) put(role + ".beside", "rollout", "--colocate");
     if (!m_.supervised) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
     loss(role);
     batch(role);
-    tell(role);
+    if (kind != RoleKind::critic) tell(role);
   }
 
   /// slime/backends/megatron_utils/loss.py: get_log_probs_and_entropy, of 0.2.4 sample by sample, of 0.3.0 of a copy.
@@ -262,17 +286,18 @@ class JobWriter {
     const bool dynamic = o.on("use_dynamic_batch_size");
     const std::int64_t each = std::max<std::int64_t>(1, longest());
     const std::int64_t sequences = t_.megatron.whole_or("micro_batch_size", 1);
-    if (!dynamic && m_.supervised) {
+    if (!dynamic && m_.supervised && longest() == 0) {
       text_.problems.push_back({place("--micro-batch-size"),
                                 fmt::format("{}", sequences),
                                 "--use-dynamic-batch-size",
                                 {},
-                                "not supported yet: supervised training by numbers of samples, whose lengths no flag says",
+                                "not supported yet: supervised training by numbers of samples, whose lengths no flag says; "
+                                "--sequence-tokens of oomplan does",
                                 ProblemKind::not_supported});
       return;
     }
     std::int64_t budget = dynamic ? o.whole_or("max_tokens_per_gpu", 1) * context : sequences * each;
-    const std::int64_t fit = m_.supervised ? 1 : dynamic ? std::max<std::int64_t>(1, budget / each) : sequences;
+    const std::int64_t fit = longest() == 0 ? 1 : dynamic ? std::max<std::int64_t>(1, budget / each) : sequences;
     budget = std::max(budget, each);
     if (m_.global_batch > 0 && longest() > 0) budget = std::min(budget, m_.global_batch * each);
     const std::int64_t unit = m_.run.tensor * std::max<std::int64_t>(1, o.whole_or("data_pad_size_multiplier", 128));
@@ -309,7 +334,7 @@ class JobWriter {
     if (t_.own.has("log_probs_max_tokens_per_gpu"))
       note(Note::Level::warning, t_.own.place("log_probs_max_tokens_per_gpu"),
            fmt::format("{} reads it nowhere: log-probs have the budget of training", name()));
-    if (t_.own.has("custom_config_path"))
+    if (t_.own.has("custom_config_path") && (!source_.open || !source_.open(t_.own.text("custom_config_path"))))
       note(Note::Level::warning, t_.own.place("custom_config_path"), "its values replace flags, and are not read");
   }
   /// can_reuse_log_probs_in_loss (slime/backends/megatron_utils/actor.py: train_actor, 0.3.0 on): one step a rollout, and nobody
@@ -352,7 +377,8 @@ class JobWriter {
   SlimeText t_;
   SlimeMeaning m_;
   NativeText text_;
-  std::string name_;  ///< of the model
+  std::string name_;     ///< of the model
+  bool stored_ = false;  ///< its checkpoint is quantised
   std::int64_t prompt_ = 0, response_ = 0;
 };
 

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "frontends/launch/paths.hpp"
 #include "frontends/launch/quote.hpp"
@@ -23,6 +28,16 @@ constexpr std::array kPrograms{
     EntryPoint{Kind::script, "train_async.py", "--actor-num-gpus-per-node", "slime", "its asynchronous trainer", "slime"},
 };
 
+/// The word behind the last flag of that name.
+std::optional<std::string> value_behind(const std::vector<std::string>& words, const std::string& flag) {
+  std::optional<std::string> out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == flag && i + 1 < words.size()) out = words[i + 1];
+    if (words[i].starts_with(flag + "=")) out = words[i].substr(flag.size() + 1);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::span<const EntryPoint> entry_points() { return kPrograms; }
@@ -34,6 +49,16 @@ Source take(const Family& family, Handing& handing) {
   line.insert(line.end(), words.begin() + static_cast<std::ptrdiff_t>(std::min(handing.first_argument(), words.size())),
               words.end());
   out.text = launch::command_text(line);
+  // files that the script itself writes
+  std::map<std::string, std::string> texts;
+  for (const char* flag : {"--custom-config-path", "--megatron-config-path", "--sglang-config"})
+    if (const auto path = value_behind(line, flag))
+      if (auto text = handing.text_of(*path)) texts[*path] = std::move(*text);
+  if (!texts.empty())
+    out.open = [texts = std::move(texts), open = out.open](const std::string& path) -> std::optional<std::string> {
+      if (const auto found = texts.find(path); found != texts.end()) return found->second;
+      return open ? open(path) : std::nullopt;
+    };
   out.dialect = family.word;
   return out;
 }

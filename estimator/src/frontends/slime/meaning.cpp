@@ -134,16 +134,16 @@ class Teller {
     m_.colocated = o.on("colocate") && m_.serves && m_.trains;
     m_.reference = o.on("use_kl_loss") || o.number("kl_coef", 0) != 0;
     m_.teacher = o.on("use_opd") && o.text("opd_type") == "megatron";
-    m_.critic = o.text("advantage_estimator") == "ppo";
+    m_.critic = o.text("advantage_estimator") == "ppo" && m_.trains && !m_.supervised;
     m_.actor_gpus = std::min(count("actor_num_nodes", 1) * count("actor_num_gpus_per_node", 8), kMostGpus);
     const std::int64_t said = std::clamp<std::int64_t>(o.whole_or("rollout_num_gpus", m_.actor_gpus), 0, kMostGpus);
     m_.rollout_gpus = m_.serves ? said : 0;
     m_.used_gpus = !m_.trains     ? m_.rollout_gpus
                    : m_.colocated ? std::max(m_.actor_gpus, m_.rollout_gpus)
                                   : m_.actor_gpus + m_.rollout_gpus;
-    const auto asked = [&](const char* name) { return o.given(name) ? o.on(name) : o.on("offload") || m_.colocated; };
-    m_.offload_train = asked("offload_train") || m_.critic;
-    m_.offload_rollout = asked("offload_rollout");
+    const auto asked = [&](const char* name) { return o.given(name) ? o.on(name) : o.on("offload") || o.on("colocate"); };
+    m_.offload_train = m_.trains && (asked("offload_train") || m_.critic);  // servers alone: neither of them
+    m_.offload_rollout = m_.trains && m_.serves && asked("offload_rollout");
     m_.engine_gpus = count("rollout_num_gpus_per_engine", 1);
     m_.server_stages = server_degree({"pipeline-parallel-size", "pp-size"});
     m_.server_groups = server_degree({"data-parallel-size", "dp-size"});

@@ -25,6 +25,8 @@ struct SlimeMeaning {
 
   /// "actor", of supervised training "trainer".
   std::string_view learner() const { return supervised ? "trainer" : "actor"; }
+  /// "rollout", of servers without a trainer "server".
+  std::string_view servers() const { return trains ? "rollout" : "server"; }
 };
 
 /// The framework's and Megatron's rules are not checked here (rules.hpp). Sets in `text` what the framework sets in Megatron's

@@ -78,6 +78,7 @@ class Reader {
   void run() {
     out_.release = release();
     out_.own = Own(out_.release);
+    custom_config();
     std::vector<std::string> megatron;
     for (const Chunk& chunk : chunks_) {
       const Flag* own = find_flag(out_.release, chunk.written);
@@ -92,6 +93,8 @@ class Reader {
         unknown(chunk);
     }
     out_.megatron = megatron::read_words(megatron, out_.told);
+    for (const auto& [name, value] : switches_) out_.megatron.set(name, value, megatron::spelling_of(name));
+    files();
   }
 
  private:
@@ -142,6 +145,88 @@ class Reader {
     return release(out);
   }
 
+  // ---- files
+
+  std::optional<std::string> text_of(const std::string& path) const {
+    return path.empty() || !source_.open ? std::nullopt : source_.open(path);
+  }
+
+  /// --custom-config-path: its values replace what flags say (slime/utils/arguments.py: slime_validate_args).
+  void custom_config() {
+    std::string path;
+    for (const Chunk& c : chunks_)
+      if (c.written == "--custom-config-path" && !c.values.empty()) path = c.values.front();
+    const auto text = text_of(path);
+    if (!text) return;
+    std::vector<std::string> taken;
+    for (const FileArgument& a : read_arguments(*text, path))
+      if (argument(a)) taken.push_back(a.name);
+    if (!taken.empty())
+      out_.told.note(Note::Level::info, "--custom-config-path", fmt::format("{} replaces {}", path, list_of(taken)));
+  }
+  /// As a flag behind the others. False: it is no argument, but of somebody's own code.
+  bool argument(const FileArgument& a) {
+    if (a.name.starts_with("sglang_")) {
+      Chunk chunk{"--" + a.name, {}, false};
+      std::replace(chunk.written.begin(), chunk.written.end(), '_', '-');
+      if (a.value == "false") return false;
+      if (a.value != "true") chunk.values = split(a.value);
+      chunks_.push_back(std::move(chunk));
+      return true;
+    }
+    if (const Flag* own = flag_named(out_.release, a.name)) {
+      if (takes_value(*own))
+        chunks_.push_back({own->spellings.front(), split(a.value), false});
+      else
+        out_.own.set(own->name, a.value == "true", own->spellings.front()), held_.push_back(own->name);
+      return true;
+    }
+    const megatron::Flag* of_megatron = megatron::flag_named(a.name);
+    if (of_megatron == nullptr) return false;
+    if (megatron::takes_value(*of_megatron))
+      chunks_.push_back({of_megatron->spellings.front(), split(a.value), false});
+    else
+      switches_.emplace_back(of_megatron->name, a.value == "true");
+    return true;
+  }
+  static std::vector<std::string> split(const std::string& words) {
+    std::vector<std::string> out;
+    for (std::size_t at = 0; at < words.size();) {
+      const std::size_t end = std::min(words.find(' ', at), words.size());
+      if (end > at) out.push_back(words.substr(at, end - at));
+      at = end + 1;
+    }
+    return out;
+  }
+
+  void files() {
+    for (const char* name : {"sglang_config", "megatron_config_path"}) {
+      if (!out_.own.has(name)) continue;
+      const std::string path = out_.own.text(name);
+      const auto text = text_of(path);
+      if (!text) {
+        out_.told.add(out_.own.place(name), fmt::format("'{}'", path), "a file that is here", "nothing of it can be read");
+        continue;
+      }
+      if (std::string_view(name) == "sglang_config")
+        groups(read_server_groups(*text, path));
+      else
+        out_.roles = read_roles(*text, path);
+    }
+  }
+  /// Of servers that are alike the file says what flags say otherwise.
+  void groups(std::vector<ServerGroup> groups) {
+    out_.groups = std::move(groups);
+    if (out_.groups.empty() || !alike(out_.groups)) return;
+    const ServerGroup& one = out_.groups.front();
+    if (one.engine_gpus > 0) out_.own.set("rollout_num_gpus_per_engine", one.engine_gpus, "--sglang-config");
+    for (const FileArgument& a : one.overrides) {
+      ServerFlag flag{a.name, "--sglang-config", a.value == "true" ? std::vector<std::string>{} : split(a.value)};
+      std::replace(flag.name.begin(), flag.name.end(), '_', '-');
+      if (a.value != "false") out_.server.push_back(std::move(flag));
+    }
+  }
+
   // ---- flags
 
   void wrong(const Chunk& chunk, std::string found, std::string expected, std::string near = {}) {
@@ -175,6 +260,7 @@ class Reader {
   }
 
   void take(const Chunk& chunk, const Flag& flag) {
+    if (std::find(held_.begin(), held_.end(), flag.name) != held_.end()) return;  // a file has the last word
     const std::vector<std::string> values = values_of(chunk, takes_value(flag), flag.many);
     if (!takes_value(flag)) {
       const bool negative = flag.value == FlagValue::toggle && flag.spellings.size() > 1 && chunk.written == flag.spellings[1];
@@ -249,6 +335,8 @@ class Reader {
 
   const Source& source_;
   std::vector<Chunk> chunks_;
+  std::vector<std::pair<std::string, bool>> switches_;  ///< of Megatron, that a file sets
+  std::vector<std::string> held_;                       ///< switches of slime's own that a file sets
   SlimeText& out_;
   const FlagTable& table_;
 };
@@ -300,11 +388,11 @@ SlimeText read_slime(const Family& family, const Source& source) {
   SlimeText out(family);
   out.told.file = source.name.empty() ? "command line" : source.name;
   std::vector<std::string> words = shell_words(source.text, out.told.file);
-  for (const std::string& more : source.overrides)  // flags behind the command, or taken out of it
-    if (more.starts_with("--"))
-      words.push_back(more);
-    else if (more.starts_with("~--"))
-      take_out(words, std::string_view(more).substr(1));
+  for (const std::string& more : source.overrides) {  // flags behind the command, or taken out of it
+    if (more.starts_with("--")) words.push_back(more);
+    if (more.starts_with("~--")) take_out(words, std::string_view(more).substr(1));
+    if (more.starts_with(kModelKey)) words.push_back("--hf-checkpoint=" + more.substr(kModelKey.size()));
+  }
   check_length(words, out.told.file);
   const auto script = std::find_if(words.begin(), words.end(), [](const std::string& w) { return w.ends_with(".py"); });
   if (script == words.end())
@@ -314,6 +402,12 @@ SlimeText read_slime(const Family& family, const Source& source) {
                              {},
                              {}});
   out.async = script->ends_with("train_async.py");
+  const auto variable = [&](const char* name) {
+    const auto found = source.environment.find(name);
+    return found == source.environment.end() ? std::string() : found->second;
+  };
+  out.int4_training = variable("OPEN_TRAINING_INT4_FAKE_QAT_FLAG") == "1";
+  out.int4_group = number_of<std::int64_t>(variable("OPEN_TRAINING_INT4_GROUP_SIZE")).value_or(0);
   const auto first = static_cast<std::size_t>(script - words.begin()) + 1;
   std::vector<Chunk> chunks = chunks_of(std::span(words).subspan(first), out.stray);
   for (const std::string& word : out.stray)

@@ -19,6 +19,7 @@
 
 #include "frontends/megatron/arguments.hpp"
 #include "frontends/slime/family.hpp"
+#include "frontends/slime/files.hpp"
 #include "frontends/slime/flags.hpp"
 
 namespace oomplan::slime {
@@ -63,11 +64,18 @@ struct SlimeText {
   Own own{{}};
   megatron::Arguments megatron;
   std::vector<ServerFlag> server;
+  bool int4_training = false;   ///< OPEN_TRAINING_INT4_FAKE_QAT_FLAG of the trainer (docker/patch/*/megatron.patch)
+  std::int64_t int4_group = 0;  ///< OPEN_TRAINING_INT4_GROUP_SIZE; 0: not said
+  std::vector<ServerGroup> groups;    ///< of --sglang-config
+  std::vector<RoleArguments> roles;   ///< of --megatron-config-path
   std::vector<std::string> stray;  ///< words that belong to no flag: the parsers pass over them
   megatron::Complaints told;
   /// The last one of these names; nullptr: it is not given.
   const ServerFlag* server_flag(std::initializer_list<std::string_view> names) const;
 };
+
+/// The override that takes the place of --hf-checkpoint (--model of the program).
+inline constexpr std::string_view kModelKey = "model=";
 
 /// Throws InputError: it is no command of the framework. What is wrong with a flag is collected.
 SlimeText read_slime(const Family&, const Source&);

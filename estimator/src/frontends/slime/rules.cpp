@@ -7,18 +7,17 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "frontends/megatron/flag_table.hpp"
+
 namespace oomplan::slime {
 namespace {
 
 /// Switches and words of slime that are not described, with the value that is. Sources: slime/utils/arguments.py.
-constexpr std::array<NotYet, 22> kNotYet{{
+constexpr std::array<NotYet, 19> kNotYet{{
     {"train_backend", "slime's other training backends", "megatron"},
     {"loss_type", "losses of your own", "policy_loss or sft_loss"},
-    {"debug_rollout_only", "servers without a trainer (--debug-rollout-only)"},
     {"rollout_external_engine_addrs", "servers that somebody else started"},
     {"prefill_num_servers", "servers that prefill apart from those that decode"},
-    {"sglang_config", "several groups of servers (--sglang-config)"},
-    {"megatron_config_path", "arguments of single roles (--megatron-config-path)"},
     {"release_train", "a trainer that is made anew for every step"},
     {"use_stateless_adam", "Adam without states"},
     {"only_train_params_name_list", "models of which a part is trained"},
@@ -91,6 +90,8 @@ class Checker {
     if (o.has("use_opd") && o.on("use_opd") && !o.has("opd_type")) wrong("opd_type", "nothing", "sglang or megatron", kAsks);
     if (o.number("rollout_temperature", 1) <= 0 && t_.release.since("0.4.0"))
       wrong("rollout_temperature", found("rollout_temperature"), "above 0", itself("asks for it: greedy decoding is no policy"));
+    if (o.on("debug_rollout_only") && (o.on("debug_train_only") || o.has("load_debug_rollout_data")))
+      wrong("debug_rollout_only", "the flag", "nothing, or no --debug-train-only", itself("takes only one of them"));
   }
   /// What every framework of the family asks for.
   void of_all() {
@@ -127,6 +128,11 @@ class Checker {
   /// slime/backends/sglang_utils/arguments.py: validate_args.
   void of_servers() {
     if (!m_.serves) return;
+    std::int64_t all = 0;
+    for (const ServerGroup& g : t_.groups) all += g.gpus;
+    if (!t_.groups.empty() && all != m_.rollout_gpus)
+      wrong("sglang_config", fmt::format("{} GPUs", all), fmt::format("the {} of --rollout-num-gpus", m_.rollout_gpus),
+            itself("compares them"));
     if (m_.engine_gpus % m_.server_stages != 0)
       wrong("rollout_num_gpus_per_engine", fmt::format("{}", m_.engine_gpus),
             fmt::format("a multiple of the {} stages", m_.server_stages), itself("asks for it"));
@@ -134,7 +140,8 @@ class Checker {
     if (m_.server_groups > 1 && t_.server_flag({"enable-dp-attention"}) == nullptr)
       t_.told.add(groups->written, fmt::format("{}", m_.server_groups), "--sglang-enable-dp-attention beside it",
                   itself("asks for it"));
-    if (!m_.colocated && m_.trains && !t_.own.has("rollout_num_gpus") && !t_.own.has("rollout_external_engine_addrs"))
+    if (!(m_.trains ? m_.colocated : t_.own.on("colocate")) && !t_.own.has("rollout_num_gpus") &&
+        !t_.own.has("rollout_external_engine_addrs"))
       wrong("rollout_num_gpus", "nothing", "GPUs of the servers, or --colocate",
             fmt::format("servers on GPUs of their own: {} does not know how many", t_.family->name));
     if (m_.rollout_gpus % m_.engine_gpus != 0)
@@ -182,8 +189,14 @@ class Checker {
         wrong(row.name, found(row.name), only.empty() ? "nothing" : std::string(only),
               fmt::format("not supported yet: {}", row.what));
     }
-    if (m_.critic)
-      wrong("advantage_estimator", "'ppo'", "another estimator", fmt::format("not supported yet: {}'s critics", t_.family->name));
+    if (m_.trains && t_.int4_training && t_.megatron.has("num_experts"))
+      t_.told.add("OPEN_TRAINING_INT4_FAKE_QAT_FLAG", "1", "nothing",
+                  "not supported yet: experts that are rounded to 4 bits in every pass of the trainer");
+    groups();
+    roles();
+    if (m_.critic && m_.run.pipeline > 1 && !t_.megatron.on("untie_embeddings_and_output_weights"))
+      wrong("advantage_estimator", "'ppo'", "one pipeline stage",
+            "not supported yet: a critic in stages whose model has its embedding as output layer");
     if (t_.own.text("update_weight_transport") == "disk")
       wrong("update_weight_transport", "'disk'", "nccl", "not supported yet: a weight update through files");
     if (m_.serves && m_.trains && m_.rollout_gpus == 0)
@@ -194,15 +207,45 @@ class Checker {
     if (m_.colocated && m_.offload_train != m_.offload_rollout)
       wrong("offload_train", m_.offload_train ? "the trainer alone" : "the servers alone", "both of them, or neither",
             "not supported yet: one of them leaves the GPUs of both");
-    if (!m_.colocated && (m_.offload_train || m_.offload_rollout) && !m_.critic && m_.serves)
+    if (!m_.colocated && (m_.critic ? m_.offload_rollout : m_.offload_train || m_.offload_rollout) && m_.serves && m_.trains)
       wrong(m_.offload_train ? "offload_train" : "offload_rollout", "the flag", "nothing without --colocate",
             "not supported yet: sleeping on GPUs of one's own");
-    if (m_.supervised && m_.serves)
+    if (m_.supervised && m_.serves && m_.trains)
       wrong("debug_train_only", "nothing", "--debug-train-only beside --loss-type sft_loss",
             "not supported yet: supervised training beside servers");
-    if (m_.trains && !m_.serves && !m_.supervised)
-      wrong("debug_train_only", "the flag", "--loss-type sft_loss beside it, or nothing",
-            "not supported yet: reinforcement learning from rollouts that were kept");
+  }
+  /// --megatron-config-path: what memory does not depend on may differ between actor and critic.
+  void roles() {
+    constexpr std::array<std::string_view, 7> kHarmless{"ref_load", "value_clip", "eps_clip", "eps_clip_high",
+                                                        "gamma", "lambd", "num_critic_only_steps"};
+    for (const RoleArguments& r : t_.roles) {
+      if (r.role == "critic" && !m_.critic) continue;
+      for (const FileArgument& a : r.arguments) {
+        const megatron::Flag* flag = megatron::flag_named(a.name);
+        if (r.role == "critic" && a.name == "kl_coef") continue;  // a critic has none
+        const bool matters = flag != nullptr ? !flag->memory.empty() : flag_named(t_.release, a.name) != nullptr;
+        if (matters && std::find(kHarmless.begin(), kHarmless.end(), a.name) == kHarmless.end())
+          wrong("megatron_config_path", fmt::format("{} of the {}", a.name, r.role), "nothing that memory depends on",
+                "not supported yet: arguments of single roles");
+      }
+    }
+  }
+  /// slime/backends/sglang_utils/sglang_config.py.
+  void groups() {
+    if (t_.groups.empty() || !m_.serves) return;
+    const auto refuse = [&](std::string found, const char* expected, const char* what) {
+      wrong("sglang_config", std::move(found), expected, fmt::format("not supported yet: {}", what));
+    };
+    for (const ServerGroup& g : t_.groups) {
+      if (g.worker == "prefill" || g.worker == "decode")
+        return refuse(fmt::format("worker_type {}", g.worker), "regular", "servers that prefill apart from those that decode");
+      if (g.worker != "regular")
+        return refuse(fmt::format("worker_type {}", g.worker), "regular",
+                      g.worker == "encoder" ? "servers that encode images alone" : "GPUs of the servers that stay free");
+      if (!g.model.empty() && g.model != t_.own.text("hf_checkpoint"))
+        return refuse(fmt::format("model_path '{}'", g.model), "--hf-checkpoint", "servers of other models");
+    }
+    if (!alike(t_.groups)) refuse("groups that differ", "groups that are alike", "servers that are started differently");
   }
 
   SlimeText& t_;

@@ -133,7 +133,7 @@ class Servers {
       told.place = place("--sglang-*");
       if (const auto at = command.place.find(std::string(knob)); at != command.place.end() && at->second < command.words.size())
         told.place = renamed({{}, 0, 0, command.words[at->second].substr(0, command.words[at->second].find('='))});
-      out_.settings.push_back({fmt::format("rollout.{}", knob), get(reading.job, key), std::move(told)});
+      out_.settings.push_back({std::string(knob), get(reading.job, key), std::move(told)});
     }
     for (Note note : reading.notes) {
       if (note.place.path == "--engine-version") continue;  // told by slime's release

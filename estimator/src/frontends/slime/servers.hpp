@@ -10,7 +10,7 @@
 namespace oomplan::slime {
 
 struct ServerSettings {
-  std::vector<Setting> settings;  ///< "rollout.mem_fraction_static", ... each with the flag as its place
+  std::vector<Setting> settings;  ///< "mem_fraction_static", ... each with the flag as its place
   std::vector<Problem> problems;
   std::vector<Note> notes;
 };

@@ -1,0 +1,78 @@
+#include "frontends/slime/checkpoints.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <oomplan/units/errors.hpp>
+
+#include "catalog/stored_as.hpp"
+
+namespace oomplan::slime {
+namespace {
+
+/// Folders that slime's pages fill from a repository of another name (0.1.0 to 624b824a).
+struct Folder {
+  std::string_view end, id;
+};
+constexpr std::array kFolders{
+    Folder{"GLM-4.7-355B-A32B", "zai-org/GLM-4.7"},                  // docs/en/examples/glm4.7-355B-A32B.md
+    Folder{"font-info/qwen3-4b-sft", "Qwen/Qwen3-4B-Instruct-2507"},  // examples/retool/README.md: tuned from it
+};
+
+/// tools/convert_hf_to_fp8.py, convert_hf_to_int4_direct.py; fp8_cast_bf16.py and convert_k2_thinking_int4_to_bf16.py.
+struct Conversion {
+  std::string_view end, format, how;
+};
+constexpr std::array kConversions{
+    Conversion{"-fp8", "fp8_blocks", "stored in fp8 with a scale for 128 x 128 elements, as tools/convert_hf_to_fp8.py does"},
+    Conversion{"-int4", "int4_experts_g{}",
+               "its experts stored in 4 bits with a scale for {} elements, as tools/convert_hf_to_int4_direct.py does"},
+    Conversion{"-bf16", "bf16", "stored in bf16"},
+};
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+std::string with_group(std::string_view text, std::int64_t group) {
+  std::string out(text);
+  if (const std::size_t at = out.find("{}"); at != std::string::npos) out.replace(at, 2, fmt::format("{}", group));
+  return out;
+}
+
+std::optional<std::string> known(const std::string& name, const Catalog& catalog) {
+  try {
+    return catalog.model(name).id;
+  } catch (const InputError&) {  // told by the name that was given
+    return std::nullopt;
+  }
+}
+
+std::optional<std::string> named(const std::string& path, const Catalog& catalog) {
+  for (const Folder& folder : kFolders)
+    if (path == folder.end || path.ends_with("/" + std::string(folder.end))) return std::string(folder.id);
+  const std::string last = path.substr(path.rfind('/') + 1);  // of none: npos + 1 is 0
+  return last.empty() ? std::nullopt : known(last, catalog);
+}
+
+}  // namespace
+
+std::optional<CheckpointTaken> checkpoint_of_folder(const std::string& folder, std::int64_t group, const Catalog& catalog) {
+  std::string path = folder;
+  while (path.ends_with('/')) path.pop_back();
+  if (auto id = named(path, catalog)) return CheckpointTaken{*id, {}};
+  for (const Conversion& c : kConversions) {
+    if (!lower(path).ends_with(c.end)) continue;
+    const auto id = named(path.substr(0, path.size() - c.end.size()), catalog);
+    const auto stored = id ? known(stored_name(*id, with_group(c.format, group)), catalog) : std::nullopt;
+    if (stored) return CheckpointTaken{*stored, with_group(c.how, group)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace oomplan::slime
