@@ -120,4 +120,28 @@ TEST_CASE("buckets of a weight update of slime, on shared GPUs and on GPUs of th
   MESSAGE(fmt::format("{} rows, worst {:.4f} %", rows, 100 * worst));
 }
 
+TEST_CASE("Relax keeps the one tensor of the last bucket until the next one has been sent") {
+  SyncModel m;
+  m.storage = m.wire = DType::bf16;
+  for (const Bytes b : {100, 60, 80}) {
+    m.order.push_back({static_cast<std::uint32_t>(m.tensors.size()), 0, 0});
+    SyncTensor t{fmt::format("t{}", b), {b / 2}, b, b};
+    t.counted = b;
+    m.tensors.push_back(std::move(t));
+  }
+  SyncPoint point;
+  point.way = SyncWay::shared_buckets;
+  point.bucket = 100;
+  CHECK(plan_sync(m, point).send.peak == 2 * 100);
+  point.keeps_sent = true;
+  CHECK(plan_sync(m, point).send.peak == 100 + 2 * 60);  // of 80: 60 + 2 * 80 is as much
+  point.keeps_last = true;
+  CHECK(plan_sync(m, point).send.peak == 2 * 100 + 60);  // what was gathered first goes when the next is there
+  const SyncPlan plan = plan_sync(m, point);
+  CHECK(plan.send.net == 0);
+  ProgramWriter writer;
+  record_send(writer, plan);
+  CHECK(trace(writer.take()).span == plan.send);
+}
+
 }  // namespace

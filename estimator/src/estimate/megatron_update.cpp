@@ -73,6 +73,7 @@ void send_in_buckets(RoleRun& from, RoleRun& to, const Job& job, const Catalog& 
   const Release release(catalog, from.role->trainer);
   point.keeps_parts = release.does("keeps_parts");
   point.keeps_last = release.does("keeps_last_bucket");
+  point.keeps_sent = release.does("keeps_sent_bucket");
   point.empties_between = release.does("empties_cache_between_buckets");
   point.converts_first = release.does("converts_before_sending");
   if (share_gpus(job, *from.role, *to.role))

@@ -11,6 +11,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "sync/sync.hpp"
 #include "sync/sync_sites.hpp"
@@ -28,7 +29,7 @@ class BucketSender {
       gather_all(now);
       for (std::size_t i = now.first; i < now.last; ++i) convert(i);
       if (p_.point.keeps_last && b > 0) forget(p_.buckets[b - 1]);
-      in_one_tensor(sent_of(now));
+      in_one_tensor(b);
       if (p_.point.keeps_last) {
         // what has been converted is not what was gathered
         for (std::size_t i = now.first; i < now.last; ++i)
@@ -42,6 +43,7 @@ class BucketSender {
       if (p_.point.empties_between) r_.trim();
     }
     if (p_.point.keeps_last && !p_.buckets.empty()) forget(p_.buckets.back());
+    if (p_.point.keeps_sent && !p_.buckets.empty()) r_.free(in_one_, Index(std::ssize(p_.buckets) - 1));
     if (p_.point.staging > 0) routed();
     r_.trim();  // the pool of these tensors goes
   }
@@ -96,16 +98,20 @@ class BucketSender {
     for (std::size_t i = bucket.first; i < bucket.last; ++i)
       free(i, of(i).converted > 0 ? sites_.converted(tensor(i)) : sites_.gathered(tensor(i)));
   }
-  void in_one_tensor(Bytes bytes) {
-    const SiteRef flat = sites_.buffer("bucket in one tensor", bytes);
-    r_.alloc(flat);
-    r_.free(flat);
+  void in_one_tensor(std::size_t bucket) {
+    const SiteRef last = std::exchange(in_one_, sites_.buffer("bucket in one tensor", sent_of(p_.buckets[bucket])));
+    const Index at(static_cast<std::int64_t>(bucket));
+    r_.alloc(in_one_, at);
+    if (!p_.point.keeps_sent) return r_.free(in_one_, at);
+    if (bucket > 0) r_.free(last, at - 1);
   }
   /// Buffers for experts stay from layer to layer.
   void routed() {
     const SiteRef staging = sites_.buffer("experts on their way", p_.point.staging);
     r_.alloc(staging);
-    in_one_tensor(p_.point.staged);
+    const SiteRef sent = sites_.buffer("experts in one tensor", p_.point.staged);
+    r_.alloc(sent);
+    r_.free(sent);
     r_.free(staging);
   }
 
@@ -166,6 +172,7 @@ class BucketSender {
   R& r_;
   const SyncPlan& p_;
   SyncSites<R> sites_;
+  SiteRef in_one_;
   std::int64_t held_ = -1;  ///< a bucket that is full, and not sent
 };
 
