@@ -96,13 +96,12 @@ struct SyncPoint {
   bool switches_segments = false;
   bool empties_first = false;  ///< the sender's cache is emptied before a server that sleeps beside it wakes
   // Megatron's buckets
-  std::int64_t experts_ranks = 1;  ///< over which a stage's bucket of experts is gathered
-  bool keeps_parts = false;        ///< what a rank had of a bucket stays until that is sent
-  bool keeps_last = false;         ///< what was sent last is a name until the next bucket is there
-  bool keeps_sent = false;         ///< the one tensor that was sent last stays until the next one has been sent (Relax)
-  bool empties_between = false;    ///< the cache is emptied behind every bucket
-  bool converts_first = true;      ///< a bucket is closed by a parameter that has been converted
-  Bytes staging = 0, staged = 0;   ///< experts that go to the servers' ranks alone: buffers of a rank, and what of them is sent
+  bool keeps_parts = false;       ///< what a rank had of a bucket stays until that is sent
+  bool keeps_last = false;        ///< what was sent last is a name until the next bucket is there
+  bool keeps_sent = false;        ///< the one tensor that was sent last stays until the next one has been sent (Relax)
+  bool empties_between = false;   ///< the cache is emptied behind every bucket
+  bool converts_first = true;     ///< a bucket is closed by a parameter that has been converted
+  Bytes staging = 0, staged = 0;  ///< experts that go to the servers' ranks alone: buffers of a rank, and what of them is sent
 };
 /// How a framework sends: the way and its settings from models/engines. Throws InputError.
 SyncPoint sync_point(const Facts&, const TrainingLoop&, std::string_view version, SyncBy, Bytes bucket, EngineKind server,

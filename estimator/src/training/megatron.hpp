@@ -226,19 +226,32 @@ class MegatronEngine {
   /// All else that lives between steps. torch_memory_saver keeps a copy on the host once it has made it (csrc/core.cpp: pause,
   /// resume, of fzyzcjy/torch_memory_saver 106fe07 and zhuzilin/torch_memory_saver 6c09e81).
   void pause_the_rest() {
-    Bytes rest = 0;
-    each_other([&](const SiteRef& site, Index a, Index b) {
-      r_.free(site, a, b);
-      rest += site.bytes;
-    });
+    each_other([&](const SiteRef& site, Index a, Index b) { r_.free(site, a, b); });
     if (!std::exchange(was_paused_, true)) r_.alloc(paused_);
     if (has_states_ && !std::exchange(states_were_paused_, true)) r_.alloc(paused_states_);
-    paused_rest_ = on_host("rest_on_host", rest);
+    paused_rest_ = on_host("rest_on_host", rest_bytes());
     r_.alloc(paused_rest_);
   }
   void resume_the_rest() {
     r_.free(paused_rest_);
     each_other([&](const SiteRef& site, Index a, Index b) { r_.alloc(site, a, b); });
+  }
+  /// What each_other() goes through, of all units.
+  Bytes rest_bytes() const {
+    Bytes sum = has_placeholders_ ? placeholders_.bytes : 0;
+    if (started_) sum += workspace_.bytes + gathered_.bytes + tables_.bytes + routing_.bytes;
+    held_.each([&](const SiteRef& site, Index) { sum += site.bytes; });
+    for (std::size_t c = 0; c < chunks_.size(); ++c) {
+      const Routing* maps = chunks_[c].maps;
+      if (maps != nullptr) sum += maps->behind.bytes;
+      for (std::size_t s = 0; s < stage_.permutations[c].units.size(); ++s) {
+        const OfStation& one = routings_[c].stations[s];
+        Bytes unit = maps != nullptr && one.kept ? kept_of(c, one)->maps.bytes : 0;
+        if (chunks_[c].keeps_leaves && one.again) unit += one.leaf.bytes + one.gradient.bytes;
+        sum += unit * stage_.permutations[c].units[s];
+      }
+    }
+    return sum;
   }
   /// Of what a step leaves, all but residents().
   template <class Act>
