@@ -261,6 +261,8 @@ struct Megatron {
   bool fp32_masters = false;                              ///< with precision_aware: masters are Megatron's own, in fp32
   bool host_optimizer = false;                            ///< masters and states lie on the host, where the step is made
   double host_fraction = 1;                               ///< with host_optimizer: of a rank's share, by numbers of elements
+  std::int64_t weights_on_host = 0;                       ///< sets of a rank's weights with a pinned copy on the host each
+  Bytes memory_margin = 0;  ///< the saver that pauses the process takes no memory that would leave less of the GPU free
   bool overlap_grad_reduce = false;  ///< gradients are reduced bucket by bucket; otherwise a buffer is one bucket
   bool pads_experts = true;          ///< with expert_capacity: experts with fewer rows are filled up to it
   bool activation_fusion = true;     ///< gated activations are one kernel
@@ -402,6 +404,8 @@ struct TrainingLoop {
   bool adapters_outside = false;  ///< adapters lie outside of the flat buffers
   bool says_loss = false;         ///< the loss behind the model is the one that cross_entropy says
   bool host_optimizer = false;    ///< an optimizer on the host runs beside a trainer that is paused
+  bool pauses_whole = false;      ///< what a saver pauses is all that PyTorch has, and communicators go with it
+  bool gathers_buckets = false;   ///< weights go to the servers in buckets of Megatron's own parameters
   bool operator==(const TrainingLoop&) const = default;
 };
 

@@ -18,6 +18,12 @@ bool meets_server(const Job& job, const GpuClass& c) {
   return std::any_of(c.seats.begin(), c.seats.end(), serves) && !std::all_of(c.seats.begin(), c.seats.end(), serves);
 }
 
+/// A server that maps a trainer's buckets has nothing of its own beside them.
+bool maps_buckets(const Job& job) {
+  const auto sends = [](const Role& r) { return r.kind == RoleKind::actor && r.trainer.loop.gathers_buckets; };
+  return job.sync.by == SyncBy::ipc && std::any_of(job.roles.begin(), job.roles.end(), sends);
+}
+
 GpuAnswer answer_of(const Job& job, const GpuClass& c, const ClassFold& fold, const Gpu& gpu) {
   GpuAnswer a;
   a.ranks = ranks_text(job, c);
@@ -32,7 +38,8 @@ GpuAnswer answer_of(const Job& job, const GpuClass& c, const ClassFold& fold, co
     m.usage.reserved = f.reserved;
     m.usage.device = f.device;
     m.usage.capacity_needed = f.needed;
-    m.bound = meets_server(job, c) && (f.phase == PhaseKind::receive_weights || f.phase == PhaseKind::send_weights);
+    m.bound = meets_server(job, c) && !maps_buckets(job) &&
+              (f.phase == PhaseKind::receive_weights || f.phase == PhaseKind::send_weights);
     a.phases.push_back(std::move(m));
   }
   for (std::size_t i = 0; i < a.phases.size(); ++i)
@@ -137,7 +144,7 @@ void note_assumptions(const Job& job, Assembled& a) {
            "divide or order them differently");
   }
   for (const auto& c : a.classes)
-    if (meets_server(job, c)) {
+    if (meets_server(job, c) && !maps_buckets(job)) {
       note("where a trainer and a server move weights at the same time on one GPU, the sum of both is an upper bound (<=)");
       break;
     }

@@ -16,7 +16,7 @@ class MegatronProgram {
       : r_(r),
         run_(run),
         stage_(run.megatron[static_cast<std::size_t>(seat.stage)]),
-        send_(run.send[seat.sender ? 0 : 1] ? &*run.send[seat.sender ? 0 : 1] : nullptr),
+        send_(plan_of(run, seat)),
         seat_(seat),
         mark_(std::move(mark)),
         sites_(r, run.role->name) {
@@ -26,7 +26,12 @@ class MegatronProgram {
       engine_.emplace(r, stage_, run.role->name);
     context_ =
         site("context", seat.with_server ? run.constants.libraries : run.constants.context, Category::context, Pool::driver);
-    nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
+    const Bytes kept = stage_.pauses_whole ? run.constants.kept_nccl : 0;
+    nccl_ = site("nccl", run.constants.nccl - kept, Category::nccl, Pool::driver);
+    kept_nccl_ = site("nccl_of_all_ranks", kept, Category::nccl, Pool::driver);
+    sending_ = site("nccl_of_the_weight_update", run.constants.sending, Category::nccl, Pool::driver);
+    margin_ = site("memory_margin", stage_.pauses_whole && stage_.pauses ? run.role->trainer.megatron.memory_margin : 0,
+                   Category::other, Pool::driver);
     deepep_ = site("deepep_buffers", run.constants.deepep, Category::communication, Pool::driver);
     workspace_ =
         site("cublas_workspaces", (seat.with_server ? 1 : 2) * run.constants.workspace, Category::workspace, Pool::torch);
@@ -40,6 +45,11 @@ class MegatronProgram {
   }
 
  private:
+  static const SyncPlan* plan_of(const RoleRun& run, const Seat& seat) {
+    const std::size_t rank = seat.sender ? 0 : 1;
+    const auto& plans = run.stage_sends.empty() ? run.send : run.stage_sends[static_cast<std::size_t>(seat.stage)];
+    return plans[rank] ? &*plans[rank] : nullptr;
+  }
   SiteRef site(std::string_view name, Bytes bytes, Category category, Pool pool) {
     if constexpr (R::kWrites) {
       Site row;
@@ -66,8 +76,19 @@ class MegatronProgram {
   void process() {
     r_.alloc(context_);
     r_.alloc(nccl_);
+    if (kept_nccl_.bytes > 0) r_.alloc(kept_nccl_);
     if (run_.constants.deepep > 0) r_.alloc(deepep_);
     r_.alloc(workspace_);
+    if (margin_.bytes > 0) r_.alloc(margin_);
+  }
+  /// Of a process that a saver pauses as a whole, what is not the engine's. Communicators are destroyed: the saver sees none of
+  /// NCCL's allocations (slime/backends/megatron_utils/actor.py: sleep, wake_up).
+  template <class Act>
+  void each_beside(Act&& act) {
+    if (!stage_.pauses_whole) return;
+    act(nccl_);
+    act(workspace_);
+    if (margin_.bytes > 0) act(margin_);
   }
   void load() {
     mark_(PhaseKind::load);
@@ -80,11 +101,13 @@ class MegatronProgram {
   void doze() {
     if (!engine_) return;
     if (stage_.pauses) engine_->pause();
+    if (stage_.pauses) each_beside([&](const SiteRef& s) { r_.free(s); });
     engine_->park();
     if (stage_.pauses || stage_.parks_parameters || stage_.parks_optimizer) r_.trim();
   }
   void wake(bool trains) {
     if (!engine_) return;
+    if (stage_.pauses) each_beside([&](const SiteRef& s) { r_.alloc(s); });
     if (stage_.pauses) engine_->resume();
     engine_->unpark(trains);
   }
@@ -99,6 +122,12 @@ class MegatronProgram {
   void send() {
     if (send_ == nullptr) return;
     mark_(PhaseKind::send_weights);
+    if (stage_.pauses && stage_.pauses_whole) {  // it sleeps on: weights come from their copies on the host
+      r_.alloc(sending_);
+      record_send(r_, *send_);
+      r_.free(sending_);
+      return;
+    }
     wake(false);
     record_send(r_, *send_);
     doze();
@@ -124,7 +153,7 @@ class MegatronProgram {
   EngineSites<R> sites_;
   std::optional<MegatronEngine<R>> engine_;
   std::optional<MegatronFsdpEngine<R>> fsdp_;
-  SiteRef context_, nccl_, deepep_, workspace_;
+  SiteRef context_, nccl_, kept_nccl_, sending_, deepep_, workspace_, margin_;
 };
 
 }  // namespace oomplan

@@ -4,6 +4,7 @@
 
 #include <oomplan/units/errors.hpp>
 
+#include "estimate/megatron_update.hpp"
 #include "job/names.hpp"
 #include "training/megatron.hpp"
 #include "training/megatron_fsdp.hpp"
@@ -70,6 +71,7 @@ void resolve_megatron(RoleRun& run, const Job& job, const Catalog& catalog) {
     run.megatron.push_back(make_megatron_stage(*role.architecture, trainer, stage, run.plan.micro_batches, use));
     shrink_workspace(run.megatron.back(), gpu);
   }
+  resolve_saver(run, catalog);
 }
 
 namespace {

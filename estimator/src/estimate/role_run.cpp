@@ -9,6 +9,7 @@
 #include "estimate/communicators.hpp"
 #include "estimate/deepep.hpp"
 #include "estimate/megatron_run.hpp"
+#include "estimate/megatron_update.hpp"
 #include "estimate/timeline.hpp"
 #include "inference/cache_format.hpp"
 #include "job/names.hpp"
@@ -226,6 +227,10 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
         sync_point(catalog.facts(), t.loop, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
     if (point.empties_first)
       for (auto& r : runs) r.empties_behind_training |= learns(*r.role) && share_gpus(job, *actor, *r.role);
+    if (t.loop.gathers_buckets) {
+      send_in_buckets(*from, to, job, catalog, point);
+      continue;
+    }
     if (actor->engine == EngineKind::archon) {
       send_from_archon(*from, to, point);
       continue;
@@ -291,6 +296,7 @@ ProcessConstants process_constants(const Job& job, const Role& role, const Catal
   c.workspace = fact_bytes(catalog.facts(), "torch", "cublas_workspace_bytes", q);
   for (const ProcessGroup& group : process_groups(job, role)) c.nccl += communicator_bytes(group, job.cluster, catalog);
   c.deepep = deepep_bytes(role, catalog);
+  resolve_sleeping_groups(c, job, role, catalog);
   return c;
 }
 

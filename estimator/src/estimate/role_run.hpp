@@ -25,6 +25,8 @@ struct ProcessConstants {
   Bytes nccl = 0;       ///< communicators
   Bytes deepep = 0;     ///< DeepEP's buffers
   Bytes workspace = 0;  ///< cuBLAS: of one thread; the forward pass has one, autograd another
+  Bytes kept_nccl = 0;  ///< of `nccl`: what stays where communicators are destroyed while the process sleeps
+  Bytes sending = 0;    ///< communicators that a weight update of a process that sleeps makes for itself
 };
 
 /// Passes of one role as they were folded before. They depend on the tapes, the token counts and the sharding, not on the
@@ -58,6 +60,9 @@ struct RoleRun {
   std::shared_ptr<const SyncModel> adapters;    ///< of LoRA, alone; null: everything is trained
   /// [0] rank 0 of the trainer, [1] the others. save: the weights as files, tensor by tensor.
   std::array<std::optional<SyncPlan>, 2> send, save;
+  /// Where every stage of a pipeline sends what is its own: the same by stage, and what that is.
+  std::vector<std::array<std::optional<SyncPlan>, 2>> stage_sends;
+  std::vector<std::shared_ptr<const SyncModel>> stage_models;
   std::optional<SyncPlan> receive;
   std::optional<Summon> summon;          ///< adapters are read to the host before they are sent
   bool empties_behind_training = false;  ///< the cache, before a server beside it wakes

@@ -167,7 +167,8 @@ std::vector<Knob> job_rows() {
                    "hands new weights over in files: no buckets on the GPUs; slower, and all nodes need one folder"),
              spellings<SyncBy>()),
       saves(within(row("sync.bucket", of, KnobType::bytes, knob::bytes<&Sync::bucket>(), speed,
-                       "weights that are sent in one go: weight_chunked_mem_mb, update_weights_bucket_megabytes"),
+                       "weights that are sent in one go: weight_chunked_mem_mb, update_weights_bucket_megabytes, "
+                       "--update-weight-buffer-size"),
                    {kMiB, kMemoryLimit.most}),
             "sends the weights in smaller pieces; the update takes longer"),
   };

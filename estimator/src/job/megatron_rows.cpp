@@ -207,6 +207,15 @@ std::vector<Knob> more_megatron_rows() {
   const std::vector<std::string> states{"fp32", "fp16", "bf16", "fp8"};
   return {
       std::move(imbalance),
+      bounded(
+          setting("weights_on_host", count, knob::count<&Megatron::weights_on_host>(), speed,
+                  "Megatron of slime: sets of weights with a pinned copy of a rank's part on the host each: the actor's, which "
+                  "go to the servers, a reference's, a teacher's"),
+          {0, 16}, "sets"),
+      bounded(setting("memory_margin", KnobType::bytes, knob::bytes<&Megatron::memory_margin>(), free,
+                      "Megatron of slime: torch_memory_saver takes nothing that would leave less of the GPU free "
+                      "(--train-memory-margin-bytes)"),
+              {0, kMemoryLimit.most}, {}),
       bounded(setting("optimizer_instances", count, knob::count<&Megatron::optimizer_instances>(), speed,
                       "Megatron: instances of the distributed optimizer, each with a part of the data-parallel ranks "
                       "(--num-distributed-optimizer-instances)"),

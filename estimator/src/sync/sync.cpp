@@ -1,70 +1,15 @@
 #include "sync/sync.hpp"
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 
 #include <oomplan/units/errors.hpp>
 
+#include "sync/bucket_sender.hpp"
+#include "sync/sync_sites.hpp"
+
 namespace oomplan {
 namespace {
-
-/// Sites of one description. For the fold they are sizes only.
-template <class R>
-class Sites {
- public:
-  Sites(R& r, const SyncPlan& p) : r_(r), p_(p) {}
-
-  SiteRef gathered(std::uint32_t tensor) {
-    return tensor_site(tensor, "gathered ", p_.model->storage, &SyncTensor::stored, gathered_, Category::weights);
-  }
-  SiteRef beside(std::uint32_t tensor) {
-    return tensor_site(tensor, "gathering ", p_.model->storage, &SyncTensor::beside, beside_, Category::communication);
-  }
-  SiteRef packed(std::uint32_t tensor) {
-    return tensor_site(tensor, "bucket ", p_.model->wire, &SyncTensor::sent, packed_, Category::communication);
-  }
-  SiteRef copied(std::uint32_t tensor) {
-    return tensor_site(tensor, "copy ", p_.model->wire, &SyncTensor::sent, copied_, Category::communication);
-  }
-  SiteRef host(std::uint32_t tensor) {
-    return tensor_site(tensor, "host ", p_.model->wire, &SyncTensor::sent, host_, Category::host_copy, Pool::pageable);
-  }
-  SiteRef buffer(std::string_view what, Bytes bytes) {
-    if constexpr (R::kWrites)
-      return r_.site({"sync." + std::string(what),
-                      {bytes},
-                      DType::int8,
-                      bytes,
-                      Category::communication,
-                      Pool::torch,
-                      0,
-                      Holder::communication});
-    else
-      return {0, bytes, Pool::torch};
-  }
-
- private:
-  SiteRef tensor_site(std::uint32_t tensor, std::string_view prefix, DType dtype, Bytes SyncTensor::* size,
-                      std::map<std::uint32_t, SiteRef>& made, Category category, Pool pool = Pool::torch) {
-    const SyncTensor& t = p_.model->tensors[tensor];
-    if constexpr (R::kWrites) {
-      const auto found = made.find(tensor);
-      if (found != made.end()) return found->second;
-      return made[tensor] = r_.site(
-                 {"sync." + std::string(prefix) + t.name, t.shape, dtype, t.*size, category, pool, 0, Holder::communication});
-    } else {
-      return {0, t.*size, pool};
-    }
-  }
-
-  R& r_;
-  const SyncPlan& p_;
-  std::map<std::uint32_t, SiteRef> gathered_, beside_, packed_, copied_, host_;
-};
-
-Index layer_of(const SyncStep& s) { return Index(s.layer); }
-Index copy_of(const SyncStep& s) { return Index(s.copy); }
 
 template <class R>
 class Sender {
@@ -92,6 +37,12 @@ class Sender {
         return;
       case SyncWay::two_buckets:
         p_.point.sender ? buckets(true) : gathers();
+        return;
+      case SyncWay::shared_buckets:
+        BucketSender<R>(r_, p_).shared();
+        return;
+      case SyncWay::stage_buckets:
+        BucketSender<R>(r_, p_).of_stage();
         return;
     }
   }
@@ -194,12 +145,12 @@ class Sender {
 
   R& r_;
   const SyncPlan& p_;
-  Sites<R> sites_;
+  SyncSites<R> sites_;
 };
 
 template <class R>
 void receive(R& r, const SyncPlan& p) {
-  Sites<R> sites(r, p);
+  SyncSites<R> sites(r, p);
   const auto& order = p.model->order;
   const auto alloc = [&](std::size_t i) { r.alloc(sites.packed(order[i].tensor), layer_of(order[i]), copy_of(order[i])); };
   const auto free = [&](std::size_t i) { r.free(sites.packed(order[i].tensor), layer_of(order[i]), copy_of(order[i])); };
@@ -214,7 +165,8 @@ void receive(R& r, const SyncPlan& p) {
   }
   switch (p.point.way) {
     case SyncWay::none:
-    case SyncWay::ipc:  // views of the sender's memory
+    case SyncWay::ipc:             // views of the sender's memory
+    case SyncWay::shared_buckets:  // so they are
     case SyncWay::disk:
       return;  // from the host straight into the parameters
     case SyncWay::double_buffer: {
@@ -225,6 +177,7 @@ void receive(R& r, const SyncPlan& p) {
     }
     case SyncWay::buckets:
     case SyncWay::two_buckets:
+    case SyncWay::stage_buckets:
       break;
   }
   if (p.point.server == EngineKind::vllm && !p.point.adapters) {
@@ -245,12 +198,16 @@ void receive(R& r, const SyncPlan& p) {
   }
 }
 
-std::vector<SyncBucket> pack(const SyncModel& m, Bytes limit) {
+/// On shared GPUs slime counts every parameter of a rank as one of those that ranks share; of a stage experts go behind all else.
+std::vector<SyncBucket> pack(const SyncModel& m, const SyncPoint& point) {
+  const bool counts = point.way == SyncWay::shared_buckets, apart = point.way == SyncWay::stage_buckets;
   std::vector<SyncBucket> out;
   SyncBucket now;
   for (std::size_t i = 0; i < m.order.size(); ++i) {
-    const Bytes bytes = m.tensors[m.order[i].tensor].sent;
-    if (now.bytes > 0 && now.bytes + bytes > limit) {
+    const SyncTensor& tensor = m.tensors[m.order[i].tensor];
+    const Bytes bytes = counts ? tensor.counted : tensor.sent;
+    const bool other = apart && i > 0 && tensor.expert != m.tensors[m.order[i - 1].tensor].expert;
+    if (now.bytes > 0 && (now.bytes + bytes > point.bucket || other)) {
       now.last = i;
       out.push_back(now);
       now = {i, i, 0};
@@ -272,6 +229,8 @@ SyncPoint sync_point(const Facts& facts, const TrainingLoop& loop, std::string_v
   if (by == SyncBy::none) return out;
   if (by == SyncBy::disk) {
     out.way = SyncWay::disk;
+  } else if (loop.gathers_buckets) {
+    out.way = same_gpu ? SyncWay::shared_buckets : SyncWay::stage_buckets;
   } else if (loop.ipc) {
     out.way = same_gpu ? SyncWay::ipc : SyncWay::double_buffer;
     const auto does = [&](const char* fact) { return same_gpu && facts.find(loop.facts, fact, query).value != 0; };
@@ -299,7 +258,7 @@ SyncPlan plan_sync(const SyncModel& model, const SyncPoint& point) {
   SyncPlan out;
   out.model = &model;
   out.point = point;
-  out.buckets = pack(model, point.bucket);
+  out.buckets = pack(model, point);
   for (const SyncBucket& b : out.buckets) out.largest_bucket = std::max(out.largest_bucket, b.bytes);
   PeakRecorder sender, receiver;
   Sender<PeakRecorder>(sender, out).run();

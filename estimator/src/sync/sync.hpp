@@ -41,6 +41,11 @@ struct SyncTensor {
   Bytes stored = 0;  ///< gathered, in the dtype of the trainer's parameters
   Bytes sent = 0;    ///< in the dtype that travels
   Bytes beside = 0;  ///< what gathering it over two axes of ranks holds beside the result until that is there
+  // of Megatron's parameters, in ways by buckets of them
+  Bytes part = 0;       ///< what a rank has of it, where ranks share it; 0: all of it
+  Bytes counted = 0;    ///< what it takes of a bucket's limit: of what all ranks have, as much as if they shared it
+  Bytes converted = 0;  ///< copies that the checkpoint's form takes; the rest of it are views
+  bool expert = false;
 };
 /// One tensor of the order: which row, and its layer and expert.
 struct SyncStep {
@@ -72,6 +77,8 @@ enum class SyncWay : std::uint8_t {
   double_buffer,  ///< NCCL: two buffers of the bucket's size on both sides (verl)
   ipc,            ///< same GPU: one buffer, opened by the server
   disk,
+  shared_buckets,  ///< Megatron, same GPU: every rank gathers a bucket of parameters and puts it in one tensor
+  stage_buckets,   ///< Megatron, NCCL: a stage's first rank gathers a bucket and broadcasts it
 };
 struct SyncPoint {
   SyncWay way = SyncWay::none;
@@ -88,6 +95,13 @@ struct SyncPoint {
   /// The sender's allocator has expandable segments, but for the weight update.
   bool switches_segments = false;
   bool empties_first = false;  ///< the sender's cache is emptied before a server that sleeps beside it wakes
+  // Megatron's buckets
+  bool keeps_parts = false;       ///< what a rank had of a bucket stays until that is sent
+  bool keeps_last = false;        ///< what was sent last is a name until the next bucket is there
+  bool keeps_sent = false;        ///< the one tensor that was sent last stays until the next one has been sent (Relax)
+  bool empties_between = false;   ///< the cache is emptied behind every bucket
+  bool converts_first = true;     ///< a bucket is closed by a parameter that has been converted
+  Bytes staging = 0, staged = 0;  ///< experts that go to the servers' ranks alone: buffers of a rank, and what of them is sent
 };
 /// How a framework sends: the way and its settings from models/engines. Throws InputError.
 SyncPoint sync_point(const Facts&, const TrainingLoop&, std::string_view version, SyncBy, Bytes bucket, EngineKind server,

@@ -58,8 +58,10 @@ class MegatronEngine {
     host_states_ = on_host("optimizer_states_on_host", stage.host.states);
     host_copies_ = on_host("whole_parameters_on_host", stage.host.copies);
     host_gradients_ = sites_.host_site("", "gradients_on_host", stage.host.gradients);
+    host_weights_ = sites_.host_site("", "weights_on_host", stage.host.weights);
     const bool naps = stage.pauses;
-    paused_ = on_host("paused_on_host", naps ? stage.weights + stage.gradients + stage.masters : 0);
+    const Bytes buffers = stage.pauses_whole && !stage.pauses_buffers ? 0 : stage.weights + stage.gradients;
+    paused_ = on_host("paused_on_host", naps ? buffers + stage.masters : 0);
     paused_states_ = on_host("paused_states_on_host", naps ? stage.states : 0);
     parked_weights_ = on_host("parameters_on_host", stage.parks_parameters ? stage.weights : 0);
     parked_masters_ = on_host("masters_between_steps", stage.parks_optimizer ? stage.masters : 0);
@@ -101,6 +103,7 @@ class MegatronEngine {
     r_.alloc(host_masters_);
     r_.free(copies_);
     r_.free(host_copies_);
+    r_.alloc(host_weights_);
   }
   /// All micro-batches of a step. `micro_batches`: how many of them are played (see played_micro_batches).
   void passes(std::int64_t micro_batches, const Told& told) {
@@ -121,11 +124,14 @@ class MegatronEngine {
   /// What lives from step to step goes to the host, and comes back.
   void pause() {
     for (const OfParts* tensors : residents()) drop(*tensors);
+    if (stage_.pauses_whole) return pause_the_rest();
     r_.alloc(paused_);
     if (has_states_) r_.alloc(paused_states_);
   }
   void resume() {
+    if (stage_.pauses_whole) resume_the_rest();
     for (const OfParts* tensors : residents()) make(*tensors);
+    if (stage_.pauses_whole) return;
     if (has_states_) r_.free(paused_states_);
     r_.free(paused_);
   }
@@ -217,10 +223,63 @@ class MegatronEngine {
     for (const auto& [site, count] : tensors.sites)
       for (std::int64_t i = 0; i < count; ++i) r_.alloc(site, Index(i));
   }
+  /// All else that lives between steps. torch_memory_saver keeps a copy on the host once it has made it (csrc/core.cpp: pause,
+  /// resume, of fzyzcjy/torch_memory_saver 106fe07 and zhuzilin/torch_memory_saver 6c09e81).
+  void pause_the_rest() {
+    each_other([&](const SiteRef& site, Index a, Index b) { r_.free(site, a, b); });
+    if (!std::exchange(was_paused_, true)) r_.alloc(paused_);
+    if (has_states_ && !std::exchange(states_were_paused_, true)) r_.alloc(paused_states_);
+    paused_rest_ = on_host("rest_on_host", rest_bytes());
+    r_.alloc(paused_rest_);
+  }
+  void resume_the_rest() {
+    r_.free(paused_rest_);
+    each_other([&](const SiteRef& site, Index a, Index b) { r_.alloc(site, a, b); });
+  }
+  /// What each_other() goes through, of all units.
+  Bytes rest_bytes() const {
+    Bytes sum = has_placeholders_ ? placeholders_.bytes : 0;
+    if (started_) sum += workspace_.bytes + gathered_.bytes + tables_.bytes + routing_.bytes;
+    held_.each([&](const SiteRef& site, Index) { sum += site.bytes; });
+    for (std::size_t c = 0; c < chunks_.size(); ++c) {
+      const Routing* maps = chunks_[c].maps;
+      if (maps != nullptr) sum += maps->behind.bytes;
+      for (std::size_t s = 0; s < stage_.permutations[c].units.size(); ++s) {
+        const OfStation& one = routings_[c].stations[s];
+        Bytes unit = maps != nullptr && one.kept ? kept_of(c, one)->maps.bytes : 0;
+        if (chunks_[c].keeps_leaves && one.again) unit += one.leaf.bytes + one.gradient.bytes;
+        sum += unit * stage_.permutations[c].units[s];
+      }
+    }
+    return sum;
+  }
+  /// Of what a step leaves, all but residents().
+  template <class Act>
+  void each_other(Act&& act) {
+    if (started_)
+      for (const SiteRef& site : {workspace_, gathered_, tables_, routing_}) act(site, Index(), Index());
+    if (has_placeholders_) act(placeholders_, Index(), Index());
+    held_.each([&](const SiteRef& site, Index number) { act(site, number, Index()); });
+    for (std::size_t c = 0; c < chunks_.size(); ++c) {
+      const Routing* maps = chunks_[c].maps;
+      const bool leaves = chunks_[c].keeps_leaves;
+      if (maps != nullptr) act(maps->behind, Index(), Index());
+      if (maps == nullptr && !leaves) continue;
+      each_routing(c, [&](const OfStation& one, Unit unit, Index i) {
+        if (maps != nullptr && one.kept) act(kept_of(c, one)->maps, i, Index());
+        if (!leaves || !one.again) return;
+        if (!takes_input(c, one, unit)) act(one.leaf, i, Index());
+        act(one.gradient, i, Index());
+      });
+    }
+  }
+
   std::vector<const OfParts*> residents() const {
     std::vector<const OfParts*> out{&weights_, &gradients_, &masters_};
     if (has_states_) out.push_back(&states_);
     if (has_wide_gradients_) out.push_back(&wide_gradients_);
+    const bool in_8_bits = stage_.pauses_whole && (started_ || !stage_.copies_in_8_bits);
+    if (in_8_bits) out.push_back(&in_8_bits_);
     return out;
   }
   void drop(const OfParts& tensors) {
@@ -460,7 +519,8 @@ class MegatronEngine {
   std::vector<Held> waiting_inputs_;
   OfParts weights_, in_8_bits_, gradients_, masters_, states_, wide_gradients_;
   SiteRef widened_, workspace_, gathered_, tables_, placeholders_;
-  SiteRef paused_, paused_states_, parked_weights_, parked_masters_, parked_states_;
+  SiteRef host_weights_, paused_, paused_states_, paused_rest_, parked_weights_, parked_masters_, parked_states_;
+  bool was_paused_ = false, states_were_paused_ = false;
   bool weights_parked_ = false, gradients_gone_ = false, optimizer_parked_ = false, states_parked_ = false;
   SiteRef routing_, averaged_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
   std::vector<Routing> routings_, forward_routings_;

@@ -91,6 +91,8 @@ struct MegatronStage {
   std::int64_t head_chunks = 1;                             ///< that the loss takes its tokens in
   bool trains = true;
   bool pauses = false;  ///< between its role's phases what lives from step to step lies on the host
+  bool pauses_whole = false;    ///< with `pauses`: so does all else that PyTorch has
+  bool pauses_buffers = true;   ///< with `pauses_whole`: flat buffers have copies on the host, too
   bool parks_parameters = false, parks_optimizer = false;  ///< verl: these do; gradients are freed with the parameters
   std::vector<bool> receives;                              ///< the chunk's input comes from another chunk
   std::vector<bool> hands_on;                              ///< its output goes to another chunk
@@ -125,6 +127,7 @@ struct MegatronStage {
     Bytes copies = 0;               ///< while it is made
     Bytes device_copies = 0;        ///< the same on the GPU
     Bytes passing = 0;              ///< on the GPU for a moment: a part of a parameter in fp32
+    Bytes weights = 0;              ///< pinned: copies of the rank's weights, of all sets
   } host;
   bool deallocates = true;
   std::shared_ptr<const MegatronFsdpPlan> fsdp;  ///< Megatron-FSDP; otherwise null

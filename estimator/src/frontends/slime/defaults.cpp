@@ -6,6 +6,7 @@ namespace oomplan::slime {
 namespace {
 
 constexpr std::string_view kLossFile = "slime/backends/megatron_utils/loss.py";
+constexpr std::string_view kActorFile = "slime/backends/megatron_utils/actor.py";
 constexpr std::string_view kMegatronFile = "megatron/training/arguments.py";
 constexpr std::string_view kEngineFile = "slime/backends/sglang_utils/sglang_engine.py";
 
@@ -17,6 +18,7 @@ std::vector<DefaultRow> default_rows() {
       {Framework::slime, ">=0.3.0,<0.3.1", For::megatron, "cross_entropy", "slime_whole", kLossFile},
       {Framework::slime, ">=0.2.2,<0.3.0", For::megatron, "cross_entropy", "slime_samples", kLossFile},
       {Framework::slime, "<0.2.2", For::megatron, "cross_entropy", "slime_divided", kLossFile},
+      {Framework::slime, "", For::megatron, "weights_on_host", "1", kActorFile},
       {Framework::slime, "", For::trains, "optimizer", "adamw", kMegatronFile},
       {Framework::slime, "", For::trains, "recompute", "none", kMegatronFile},
       // enable_memory_saver without a copy of the weights: new ones come behind every step

@@ -7,6 +7,7 @@
 #include "frontends/slime/flags.hpp"
 #include "frontends/slime/rules.hpp"
 #include "job/names.hpp"
+#include "job/placement.hpp"
 
 namespace oomplan::slime {
 namespace {
@@ -48,8 +49,14 @@ std::string_view pinned_server(std::string_view version, EngineKind engine) {
   return {};
 }
 
-void derive_update(Derivation& d, Role& /*rollout*/, Role& /*actor*/) {
-  d.derive("sync.by", "none", "slime's weight update is not described yet");
+/// slime/backends/megatron_utils/actor.py: init chooses the class by --colocate.
+void derive_update(Derivation& d, Role& rollout, Role& actor) {
+  constexpr const char* kWhere = "slime/backends/megatron_utils/actor.py";
+  if (anchor(d.job(), rollout) == anchor(d.job(), actor))
+    d.derive("sync.by", "ipc", "slime on shared GPUs hands weights over by CUDA IPC", kWhere);
+  else
+    d.derive("sync.by", "nccl", "servers on GPUs of their own get new weights over NCCL", kWhere);
+  derive_bucket(d, actor.trainer, "update_weights_bucket_mib");
 }
 
 const FlagTable& flags() {
@@ -80,9 +87,13 @@ FrameworkRow framework_row() {
                    .of_framework = true,
                    .serves_stored = true,
                    .packs = true,
+                   .facts = "slime",
+                   .ipc = true,
                    .runs_megatron = true,
                    .says_loss = true,
-                   .host_optimizer = true},
+                   .host_optimizer = true,
+                   .pauses_whole = true,
+                   .gathers_buckets = true},
           .releases = {.newest = "0.3.1", .oldest = "0.1.0", .last = "0.4.0"},
           .defaults = default_rows,
           .problems = problems,

@@ -256,10 +256,41 @@ class JobWriter {
     text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
     if (m_.colocated && kind != RoleKind::critic) put(role + ".beside", "rollout", "--colocate");
     if (!m_.supervised) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
+    host(role);
+    if (m_.serves && kind != RoleKind::critic) update();
     loss(role);
     batch(role);
     if (kind != RoleKind::critic) tell(role);
   }
+
+  /// Sets of weights that TensorBackuper has, and the margin of torch_memory_saver (slime/backends/megatron_utils/actor.py:
+  /// init).
+  void host(const std::string& role) {
+    const Own& o = t_.own;
+    std::int64_t sets = 1 + (m_.reference ? 1 : 0) + (m_.teacher ? 1 : 0);
+    const char* why = m_.teacher ? "opd_type" : m_.reference ? (o.on("use_kl_loss") ? "use_kl_loss" : "kl_coef") : "colocate";
+    if (o.on("keep_old_actor")) {
+      sets += o.whole_or("update_weights_interval", 1) == 1 ? 2 : 1;
+      why = "keep_old_actor";
+    }
+    if (o.has("enable_weights_backuper") && !o.on("enable_weights_backuper")) {
+      sets = 0;
+      why = "enable_weights_backuper";
+    }
+    put(role + ".weights_on_host", fmt::format("{}", sets), t_.own.place(why), o.given(why));
+    if (const auto margin = o.whole("train_memory_margin_bytes"); margin && *margin > 0 && m_.offload_train)
+      own(role + ".memory_margin", fmt::format("{}B", *margin), "train_memory_margin_bytes");
+  }
+  void update() {
+    if (by_bridge()) {
+      own("sync.by", "none", "megatron_to_hf_mode");
+      note(Note::Level::warning, t_.own.place("megatron_to_hf_mode"),
+           "the weight update through Megatron-Bridge is not described: it is not part of this answer");
+    } else if (const auto bytes = t_.own.whole("update_weight_buffer_size")) {
+      own("sync.bucket", fmt::format("{}B", *bytes), "update_weight_buffer_size");
+    }
+  }
+  bool by_bridge() const { return t_.own.text("megatron_to_hf_mode") == "bridge"; }
 
   /// slime/backends/megatron_utils/loss.py: get_log_probs_and_entropy, of 0.2.4 sample by sample, of 0.3.0 of a copy.
   static const char* loss_of(Release release) {
@@ -327,10 +358,6 @@ class JobWriter {
       note(Note::Level::info, batch_flag(),
            fmt::format("{} takes the log-probs of the training pass, and runs no pass for them: {}.log_probs is not there",
                        name(), role));
-    if (m_.serves)
-      note(Note::Level::info, t_.own.place("update_weight_buffer_size"),
-           "the weight update is not part of this answer: it takes some buffers of that size while the trainer sleeps and the "
-           "servers have no cache");
     if (t_.own.has("log_probs_max_tokens_per_gpu"))
       note(Note::Level::warning, t_.own.place("log_probs_max_tokens_per_gpu"),
            fmt::format("{} reads it nowhere: log-probs have the budget of training", name()));
