@@ -63,6 +63,7 @@ struct ChunkOptions {
   std::int64_t packed = 0;         ///< sequences of a row, at most three; 0: each has a row of its own, padded
   std::int64_t delta_chunks = 0;   ///< of 64 tokens that a gated delta rule takes in a row; 0: it is not described
   bool own_attention = false;      ///< beside a tower: queries and keys go when they have been turned (Qwen3VLSelfAttention)
+  bool of_slime = false;           ///< layers of slime's specifications, on Megatron as slime patches it
   EmbeddingSort embedding_sort = EmbeddingSort::none;
   bool kernel_internals = true;  ///< of the scatter over a mask
   bool operator==(const ChunkOptions&) const = default;
@@ -120,6 +121,8 @@ Tensor run_megatron_layer(Eager&, const Architecture&, const Layer&, const Chunk
 Tensor run_megatron_mla(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The norm in front of linear attention and GatedDeltaNet.forward.
 Tensor run_megatron_delta(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
+/// The norm and linear attention of slime's own layers, whole on every rank.
+Tensor run_slime_delta(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The norm in front of the experts and MoELayer.forward.
 Tensor run_megatron_moe(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The attention itself, under a checkpoint where that is asked for.

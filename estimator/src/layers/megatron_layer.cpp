@@ -262,7 +262,8 @@ Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, c
   {
     const MixerKind kind = layer.mixer.kind;
     const Tensor out = kind == MixerKind::mla           ? run_megatron_mla(g, a, layer, o, x)
-                       : kind == MixerKind::gated_delta ? run_megatron_delta(g, a, layer, o, x)
+                       : kind == MixerKind::gated_delta ? (o.of_slime ? run_slime_delta(g, a, layer, o, x)
+                                                                      : run_megatron_delta(g, a, layer, o, x))
                        : is_local(o)                    ? behind_norm(g, layer.norm, o, x, "input_layernorm", attend)
                                                         : attend(x);
     hidden = bias_dropout_add(g, out, x, behind(layer.mixer.out_bias), o, "self_attn_bda");

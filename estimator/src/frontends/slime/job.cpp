@@ -9,6 +9,7 @@
 #include <oomplan/units/bytes.hpp>
 #include <oomplan/units/errors.hpp>
 
+#include "catalog/text_alone.hpp"
 #include "frontends/defaults.hpp"
 #include "frontends/megatron/model.hpp"
 #include "frontends/megatron/settings.hpp"
@@ -16,6 +17,7 @@
 #include "frontends/slime/meaning.hpp"
 #include "frontends/slime/rules.hpp"
 #include "frontends/slime/servers.hpp"
+#include "frontends/slime/specifications.hpp"
 
 namespace oomplan::slime {
 namespace {
@@ -55,13 +57,24 @@ class JobWriter {
       return nullptr;
     }
     if (m_.trains) compare(*found, name_);
+    if (m_.trains) check_layers(t_, *found, name_);
+    const Specification* layers = specification_of(t_);
+    text_alone_ = layers != nullptr && layers->text_alone && !found->tower.kind.empty();
     if (m_.serves && !found->quantization.method.empty()) refuse_stored_formats(found->quantization.method);
     const megatron::Arguments& a = t_.megatron;
     if (a.number("attention_dropout") == 0 && a.number("hidden_dropout") == 0) return nullptr;  // as the catalog has it
+    if (text_alone_ && m_.serves) refuse_dropout();
     auto with = std::make_shared<Architecture>(*found);
+    if (text_alone_) with->tower = {};
     with->attention_dropout = a.number("attention_dropout");
     with->hidden_dropout = with->embedding_dropout = a.number("hidden_dropout");
     return with;
+  }
+  /// The trainer's model has none of the tower that the servers' has.
+  void refuse_dropout() {
+    t_.told.add("--hidden-dropout", "dropout of a checkpoint with a tower", "--attention-dropout 0 --hidden-dropout 0",
+                "not supported yet: dropout of the text alone of a checkpoint that servers have whole");
+    t_.told.problems.back().kind = ProblemKind::not_supported;
   }
   /// New weights are converted for the servers into what the checkpoint has
   /// (slime/backends/megatron_utils/megatron_to_hf/processors).
@@ -220,7 +233,7 @@ class JobWriter {
 
   void learner(const std::string& role) {
     text_.roles.push_back({m_.supervised ? RoleKind::trainer : RoleKind::actor, place("--actor-num-gpus-per-node")});
-    own(role + ".model", name_, "hf_checkpoint");
+    own(role + ".model", text_alone_ ? name_ + std::string(kTextAlone) : name_, "hf_checkpoint");
     megatron::RoleSettings said = megatron::settings_of(t_.megatron, m_.run, role, t_.told);
     // batches and the loss are slime's
     std::erase_if(said.settings, [](const Setting& s) {
@@ -354,7 +367,8 @@ class JobWriter {
   SlimeText t_;
   SlimeMeaning m_;
   NativeText text_;
-  std::string name_;  ///< of the model
+  std::string name_;         ///< of the model
+  bool text_alone_ = false;  ///< the trainer has its text alone
   std::int64_t prompt_ = 0, response_ = 0;
 };
 

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "frontends/slime/specifications.hpp"
+
 namespace oomplan::slime {
 namespace {
 
@@ -16,7 +18,7 @@ struct NotYet {
   const char* what;
   const char* only = "";  ///< the one word that is described; "": none, the flag must be off
 };
-constexpr std::array<NotYet, 22> kNotYet{{
+constexpr std::array<NotYet, 23> kNotYet{{
     {"train_backend", "slime's other training backends", "megatron"},
     {"loss_type", "losses of your own", "policy_loss or sft_loss"},
     {"debug_rollout_only", "servers without a trainer (--debug-rollout-only)"},
@@ -37,6 +39,7 @@ constexpr std::array<NotYet, 22> kNotYet{{
     {"balance_by_flops", "micro-batches that may exceed their budget"},
     {"use_routing_replay", "experts' routes that are replayed"},
     {"use_rollout_routing_replay", "experts' routes that are replayed"},
+    {"qwen_gdn_backend", "FlashQLA's gated delta rules", "fla"},
     {"megatron_deepgemm_forward_layers", "layers whose forward pass runs in fp8"},
     {"megatron_deepgemm_moe_forward_layers", "layers whose forward pass runs in fp8"},
 }};
@@ -54,7 +57,7 @@ class Checker {
     if (t_.told.problems.size() > before) of_stray_words(before);
     const std::size_t theirs = t_.told.problems.size();
     not_yet();
-    if (m_.trains) megatron::refuse_unsupported(t_.megatron, m_.run, t_.told);
+    if (m_.trains) megatron::refuse_unsupported(t_.megatron, m_.run, t_.told, described_flags(t_));
     for (std::size_t i = theirs; i < t_.told.problems.size(); ++i) t_.told.problems[i].kind = ProblemKind::not_supported;
   }
 

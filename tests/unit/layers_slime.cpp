@@ -1,0 +1,119 @@
+// Layers that slime brings itself, whole steps of slime's specifications that ran (slime 624b824a on the Megatron-LM of its
+// image; benchmarks/oracle/execute_slime_layers.py).
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "estimate/figures.hpp"
+#include "megatron_folds.hpp"
+#include "training/megatron_plan.hpp"
+
+namespace {
+
+using namespace oomplan;
+using Json = nlohmann::json;
+
+/// The checkpoint's config.json.
+Json config_of(const Json& run) {
+  Json out{{"model_type", run["kind"]},
+           {"num_hidden_layers", run["layers"]},
+           {"hidden_size", run["hidden"]},
+           {"num_attention_heads", run["heads"]},
+           {"num_key_value_heads", run["groups"]},
+           {"head_dim", run["head_dim"]},
+           {"intermediate_size", run["ffn"]},
+           {"vocab_size", run["vocab"]},
+           {"max_position_embeddings", 4096},
+           {"full_attention_interval", 4},
+           {"linear_num_key_heads", run["key_heads"]},
+           {"linear_num_value_heads", run["value_heads"]},
+           {"linear_key_head_dim", run["key_dim"]},
+           {"linear_value_head_dim", run["value_dim"]},
+           {"linear_conv_kernel_dim", 4},
+           {"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.25}, {"rope_theta", 1e7}}},
+           {"tie_word_embeddings", false}};
+  if (run["experts"] > 0)
+    out.update({{"num_experts", run["experts"]},
+                {"num_experts_per_tok", run["experts_per_token"]},
+                {"moe_intermediate_size", run["expert_ffn"]},
+                {"shared_expert_intermediate_size", run["shared_ffn"]}});
+  if (run["kind"].get<std::string>().starts_with("qwen3_5")) out["model_type"] = run["kind"].get<std::string>() + "_text";
+  return out;
+}
+
+std::string layout_of(const Json& run) {
+  const int tensor = run["tensor"], context = run["context"], expert = run["expert"];
+  const std::string dense = fmt::format("d1t{}{}", tensor, context > 1 ? fmt::format("c{}", context) : "");
+  if (expert == 1) return dense;
+  return fmt::format("attn:{}|ffn:d1t1e{}", dense, expert);
+}
+
+TrainingCase case_of(const Json& run) {
+  Json trainer{{"engine", "megatron"},
+               {"layout", layout_of(run)},
+               {"kernels", "transformer_engine"},
+               {"sequence_parallel", run["sequence_parallel"]},
+               {"micro_batches", 1},
+               {"precision", {{"storage", "bf16"}, {"compute", "bf16"}, {"reduce", "fp32"}}},
+               {"gradient_accumulation_fusion", run["fused"]},
+               {"distributed_optimizer", false},
+               {"rotary_fusion", true},
+               {"activation_fusion", true},
+               {"attention", "flash"},
+               {"cross_entropy", "slime"},
+               {"tokens_per_micro_batch", run["tokens"]},
+               {"recompute", run["recompute"]}};
+  if (run["experts"] > 0) trainer.update({{"permute_fusion", true}, {"router_dtype", "fp32"}, {"router_aux_loss", false}});
+  if (run["recompute"] == "full") trainer.update({{"recompute_method", "uniform"}, {"recompute_layers", 1}});
+  const Json job{{"framework", "slime 0.4.0"}, {"model", "tiny"}, {"trainer", trainer}};
+  TrainingCase c = read_training_case(job.dump(), config_of(run).dump(), Catalog::builtin());
+  c.trainer.megatron.loss = MegatronLoss::unfused;  // Megatron's own
+  return c;
+}
+
+/// Highest levels of the phases above what lives when a step is over.
+std::vector<std::pair<std::string, Bytes>> levels_of(const TrainingCase& c, const MegatronStage& stage, bool gradients) {
+  if (!gradients) return {{"forward", forward_alone(stage)}};
+  const TrainingFigures f = training_figures(c);
+  return {{"forward", f.forward - f.optimizer}, {"backward", f.backward - f.optimizer}};
+}
+
+TEST_CASE("steps of layers that slime brings itself are met") {
+  std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/executed_slime_layers.jsonl");
+  REQUIRE(in.good());
+  int rows = 0;
+  double worst = 0;
+  for (std::string line; std::getline(in, line); ++rows) {
+    const Json row = Json::parse(line);
+    const Json& run = row["run"];
+    CAPTURE(run.dump());
+    const TrainingCase c = case_of(run);
+    const MegatronUse use{.log_probs = !run["gradients"].get<bool>(),
+                          .sequence = run["tokens"].get<std::int64_t>() / run["sequences"].get<std::int64_t>()};
+    const MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, 0, 1, use);
+    CHECK(stage.weights == 2 * row["parameters"].get<Bytes>());
+    folds_as_it_expands(stage, 3);
+    for (const auto& [phase, level] : levels_of(c, stage, run["gradients"])) {
+      const auto ran = row["peaks"][phase].get<double>();
+      const double apart = (static_cast<double>(level) - ran) / ran;
+      CAPTURE(phase);
+      CAPTURE(apart);
+      CHECK(std::fabs(apart) < 0.002);
+      if (std::getenv("OOMPLAN_SHOW") != nullptr)
+        MESSAGE(rows << " " << phase << " " << fmt::format("{:+.3f} % of {}", 100 * apart, ran));
+      worst = std::max(worst, std::fabs(apart));
+    }
+  }
+  MESSAGE(rows << " steps, worst level off by " << fmt::format("{:.3f} %", 100 * worst));
+}
+
+}  // namespace
