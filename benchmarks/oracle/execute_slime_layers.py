@@ -36,6 +36,7 @@ import torch
 import transformers
 import typing_extensions
 from execute import ROOT, Row
+from torch.utils._python_dispatch import _disable_current_modes
 from verl_megatron_step import execute
 
 BASE: Row = {
@@ -72,7 +73,8 @@ CONTEXT: Row = {"context": 2}
 TWO: Row = {"sequences": 2}
 MOE: Row = {"kind": "qwen3_5_moe", "experts": 8}
 NEXT: Row = {"kind": "qwen3_next", "experts": 8}
-WIDE: Row = {"key_dim": 64, "value_dim": 64, "tokens": 512, "vocab": 128}
+WIDE: Row = {"key_dim": 64, "value_dim": 64, "tokens": 512, "vocab": 256}
+LARGE: Row = {"vocab": 8192}  # the heads have the highest levels
 ONE_HEAD: Row = {"value_heads": 4}
 SOME: list[Row] = [
     {},
@@ -99,10 +101,19 @@ EVERYWHERE: list[Row] = [
     WIDE | SPLIT | UNIFORM,
     WIDE | CONTEXT,
 ]
+# norms behind both halves and turned neighbours; norms of all heads together; a block of multi-token prediction that is trained
+GLM: Row = {"kind": "glm4", "heads": 8, "groups": 2, "head_dim": 32, "hidden": 256}
+MINIMAX: Row = {"kind": "minimax_m2", "groups": 4, "head_dim": 32, "hidden": 256, "experts": 8, "shared_ffn": 0}
+MIMO: Row = {"kind": "mimo", "groups": 4, "head_dim": 32, "hidden": 256, "mtp": 1}
+NORMS: list[Row] = [{}, SPLIT, SPLIT | UNIFORM, UNIFORM, CONTEXT, SPLIT | CONTEXT | UNIFORM, SPLIT | PASSES, TWO]
+HEADS: list[Row] = [{}, SPLIT, UNIFORM, SPLIT | UNIFORM, LARGE, SPLIT | LARGE | UNIFORM, SPLIT | PASSES, CONTEXT | UNIFORM]
 RUNS: list[Row] = [
     *EVERYWHERE,
     *(NEXT | run for run in [*SOME, ONE_HEAD, SPLIT | PASSES | UNIFORM]),
     *(MOE | run for run in [*SOME, SPLIT | PASSES | UNIFORM]),
+    *(GLM | run for run in NORMS),
+    *(MINIMAX | run for run in NORMS),
+    *(MIMO | run for run in HEADS),
 ]
 
 
@@ -150,7 +161,24 @@ def prepare(given: argparse.Namespace) -> None:
     modules.ShortConvolution = importlib.import_module("fla.modules.convolution").ShortConvolution  # type: ignore[attr-defined]
     linear.use_permutation()
     torch.distributed.all_gather = linear.gathered
+    roll_within_vocabulary()
     torch.tensor = context.without_pins(torch.tensor)  # type: ignore[assignment]
+
+
+def roll_within_vocabulary() -> None:
+    """Tokens that come from another rank of a context are nobody's."""
+    from megatron.core.models.gpt import gpt_model
+    from megatron.core.transformer import multi_token_prediction as predicted
+
+    roll = predicted.roll_tensor
+
+    def rolled(tensor: torch.Tensor, *given: Any, **named: Any) -> Any:
+        out = roll(tensor, *given, **named)
+        with _disable_current_modes(), torch.no_grad():
+            out[0].zero_()
+        return out
+
+    predicted.roll_tensor = gpt_model.roll_tensor = rolled
 
 
 def stand_in_gate() -> None:
@@ -196,15 +224,20 @@ def transformer_config(run: Row) -> Any:
         "kv_channels": run["head_dim"],
         "ffn_hidden_size": run["ffn"],
         "normalization": "RMSNorm",
+        "rotary_interleaved": run["kind"] == "glm4",
+        "post_self_attn_layernorm": run["kind"] == "glm4",
+        "post_mlp_layernorm": run["kind"] == "glm4",
+        "add_qkv_bias": run["kind"] in ("glm4", "mimo"),
+        "mtp_num_layers": run.get("mtp"),
         "layernorm_zero_centered_gamma": linear_layers,
         "attention_output_gate": linear_layers,
-        "qk_layernorm": linear_layers,
+        "qk_layernorm": linear_layers or run["kind"] == "minimax_m2",
         "add_bias_linear": False,
         "gated_linear_unit": True,
         "activation_func": torch.nn.functional.silu,
         "bias_activation_fusion": True,
         "bias_dropout_fusion": True,
-        "apply_rope_fusion": True,
+        "apply_rope_fusion": run["kind"] not in ("glm4", "minimax_m2"),
         "hidden_dropout": 0.0,
         "attention_dropout": 0.0,
         "bf16": True,
@@ -234,40 +267,67 @@ def transformer_config(run: Row) -> Any:
             "expert_model_parallel_size": run["expert"],
             "expert_tensor_parallel_size": 1,
         }
+    if run["kind"] == "minimax_m2":
+        fields |= {
+            "moe_router_score_function": "sigmoid",
+            "moe_router_pre_softmax": True,
+            "moe_router_enable_expert_bias": True,
+            "moe_router_load_balancing_type": "none",
+        }
     if run["recompute"] == "full":
         fields |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     return TransformerConfig(**fields)
 
 
+SPECIFICATIONS = {"glm4": ("glm4", "get_glm_spec"), "minimax_m2": ("minimax_m2", "get_minimax_m2_layer_spec")}
+
+
 def spec_of(run: Row, config: Any) -> Any:
-    hf_attention = importlib.import_module("slime_plugins.models.hf_attention")
-    name = "qwen3_next" if run["kind"] == "qwen3_next" else "qwen3_5"
-    module = importlib.import_module(f"slime_plugins.models.{name}")
-    hf_attention._load_hf_config = module._load_hf_config = lambda _path: hf_config(run)
     args = SimpleNamespace(
         num_experts=run["experts"] or None,
         hf_checkpoint="",
         sequence_parallel=run["sequence_parallel"],
         qwen_gdn_backend="fla",
+        transformer_impl="transformer_engine",
+        moe_grouped_gemm=True,
+        qk_layernorm=False,
+        multi_latent_attention=False,
+        moe_use_legacy_grouped_gemm=False,
+        post_self_attn_layernorm=True,
+        post_mlp_layernorm=True,
     )
+    if run["kind"] in SPECIFICATIONS:
+        name, function = SPECIFICATIONS[run["kind"]]
+        return getattr(importlib.import_module(f"slime_plugins.models.{name}"), function)(args, config, None)
+    if run["kind"] == "mimo":  # none of slime's (slime/backends/megatron_utils/model_provider.py)
+        from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_with_transformer_engine_spec
+
+        return get_gpt_layer_with_transformer_engine_spec()
+    hf_attention = importlib.import_module("slime_plugins.models.hf_attention")
+    name = "qwen3_next" if run["kind"] == "qwen3_next" else "qwen3_5"
+    module = importlib.import_module(f"slime_plugins.models.{name}")
+    hf_attention._load_hf_config = module._load_hf_config = lambda _path: hf_config(run)
     return getattr(module, f"get_{name}_spec")(args, config, None)
 
 
 def model_of(run: Row) -> Any:
     from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_mtp_block_spec
     from megatron.core.transformer.module import Float16Module
 
     megatron_te.Router.top = run["experts_per_token"]
     Attention.ranks = run["context"]
     stand_in_gate()
     config = transformer_config(run)
+    spec = spec_of(run, config)
     model = GPTModel(
         config=config,
-        transformer_layer_spec=spec_of(run, config),
+        transformer_layer_spec=spec,
+        mtp_block_spec=get_gpt_mtp_block_spec(config, spec, use_transformer_engine=True) if run.get("mtp") else None,
         vocab_size=run["vocab"],
         max_sequence_length=4096,
         position_embedding_type="rope",
-        rotary_percent=0.25,
+        rotary_percent={"glm4": 0.5, "minimax_m2": 0.5, "mimo": 1.0}.get(run["kind"], 0.25),
         share_embeddings_and_output_weights=False,
     )
     whole = Float16Module(config, model)
@@ -292,10 +352,27 @@ def loss_of(run: Row, model: Any) -> torch.Tensor:
     packed = PackedSeqParams(
         cu_seqlens_q=offsets, cu_seqlens_kv=offsets, max_seqlen_q=each, max_seqlen_kv=each, qkv_format="thd"
     )
-    loss = model(
-        input_ids=ids, position_ids=None, attention_mask=None, labels=labels, packed_seq_params=packed, loss_mask=mask
+    named: Row = {"input_ids": ids, "position_ids": None, "attention_mask": None}
+    if not run.get("mtp"):
+        return model(**named, labels=labels, packed_seq_params=packed, loss_mask=mask).sum()
+    if run["gradients"]:
+        named["mtp_kwargs"] = {"mtp_labels": ids}
+    return own_loss(run, model(**named, labels=None, packed_seq_params=packed, loss_mask=mask), labels)
+
+
+def own_loss(run: Row, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """get_log_probs_and_entropy (slime/backends/megatron_utils/loss.py); the entropy is a metric, and that of training."""
+    from megatron.core import parallel_state
+    from slime.utils import ppo_utils
+
+    log_probs, _entropy = ppo_utils.calculate_log_probs_and_entropy(
+        logits.squeeze(0).contiguous(),
+        labels[0],
+        parallel_state.get_tensor_model_parallel_group(),
+        with_entropy=run["gradients"],
+        with_entropy_grad=False,
     )
-    return loss.sum()
+    return log_probs.squeeze(-1).mean()
 
 
 def main() -> None:

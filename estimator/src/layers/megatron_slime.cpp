@@ -98,7 +98,44 @@ Tensor of_tensors(Eager& g, const ChunkOptions& o, const Tensor& x) {
   return part;
 }
 
+/// gather_from_tensor_model_parallel_region of the last axis; backward takes a part of the columns.
+Tensor gathered_columns(Eager& g, const Tensor& x, const Shape& whole, const std::string& name) {
+  const Tensor stacked = g.make(name + ".stacked", whole, x.dtype, Category::communication);
+  Tensor out = g.make(name, whole, x.dtype);
+  g.record(out, "GatherFromModelParallelRegion", {&x}, [&g, part = x.shape, name](Gradients in) {
+    return Gradients{gradient(g, (name + "_backward").c_str(), part, in[0].dtype)};
+  });
+  return out;
+}
+/// scatter_to_tensor_model_parallel_region: the way back.
+Tensor scattered_columns(Eager& g, const Tensor& x, const Shape& part, const std::string& name) {
+  Tensor out = g.make(name, part, x.dtype);
+  g.record(out, "ScatterToModelParallelRegion", {&x}, [&g, whole = x.shape, name](Gradients in) {
+    const Tensor stacked = gradient(g, (name + "_backward.stacked").c_str(), whole, in[0].dtype);
+    return Gradients{gradient(g, (name + "_backward").c_str(), whole, in[0].dtype)};
+  });
+  return out;
+}
+
 }  // namespace
+
+// slime_plugins/models/minimax_m2.py: MiniMaxM2SelfAttention.get_query_key_value_tensors, 0.3.0 to 624b824a.
+Tensor norm_of_all_heads(Eager& g, const ChunkOptions& o, NormKind kind, const Tensor& x, bool copies, const std::string& name) {
+  const Shape part{x.shape[0], B, x.shape[2] * x.shape[3]}, whole{part[0], B, Dim(o.te.tensor) * part[2]};
+  Tensor rows = copies ? te_contiguous(g, x, name + ".rows") : x;
+  const auto as = [](const Tensor& y, const Shape& shape) {
+    Tensor seen = y.alias(shape);
+    seen.grad_fn = y.grad_fn;
+    return seen;
+  };
+  rows = as(rows, part);
+  if (o.te.tensor == 1) return as(te_norm(g, rows, kind, name), x.shape);
+  Tensor all = gathered_columns(g, rows, whole, name + ".gathered");
+  rows.reset();
+  const Tensor normed = te_norm(g, all, kind, name);
+  all.reset();
+  return as(scattered_columns(g, normed, part, name + ".scattered"), x.shape);
+}
 
 Tensor run_slime_delta(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x) {
   constexpr std::int64_t kMultiprocessors = 132;  // of Hopper: as many rows of a head's width

@@ -93,7 +93,8 @@ std::string unsupported_local(const Layer& l, const ChunkOptions& o) {
 std::string unsupported_slime(const Architecture& a, const Mixer& m, const ChunkOptions& o) {
   if (!a.tower.kind.empty()) return "slime's models with a tower are not supported yet: a specification of the text alone";
   if (m.output_gate && m.kv_heads < o.te.tensor)
-    return fmt::format("Megatron itself fails with an output gate of attention in {} groups on {} ranks", m.kv_heads, o.te.tensor);
+    return fmt::format("Megatron itself fails with an output gate of attention in {} groups on {} ranks", m.kv_heads,
+                       o.te.tensor);
   return {};
 }
 
@@ -177,8 +178,11 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
       return "this feed-forward under Megatron is not supported yet";
     }
     if (std::string why = unsupported_activation(f, o); !why.empty()) return why;
-    if (run.layer.norm_place != NormPlace::pre || m.span != AttentionSpan::full || m.sinks || m.softcap ||
-        (m.qk_norm != QkNorm::none && m.qk_norm != QkNorm::head))
+    const bool slime_norms = o.of_slime && run.layer.norm_place == NormPlace::pre_and_post && m.kind == MixerKind::attention &&
+                             f.kind == FeedForwardKind::gated && !is_local(o) && o.te.fp8 == Fp8Recipe::none;
+    const bool slime_heads = o.of_slime && m.qk_norm == QkNorm::full && !is_local(o);
+    if ((run.layer.norm_place != NormPlace::pre && !slime_norms) || m.span != AttentionSpan::full || m.sinks || m.softcap ||
+        (m.qk_norm != QkNorm::none && m.qk_norm != QkNorm::head && !slime_heads))
       return "this architecture under Megatron is not supported yet";
     const bool from_one = run.layer.norm == NormKind::rms_plus_one && o.delta_chunks > 0;  // layernorm_zero_centered_gamma
     if (run.layer.norm != NormKind::rms && run.layer.norm != NormKind::layer && !from_one)

@@ -46,8 +46,11 @@ class Counter {
   /// `wide`: its products stay in 16 bits.
   void layer(const Layer& l, bool wide) {
     wide_ = wide;
+    const bool behind = l.norm_place == NormPlace::pre_and_post;
     attention(l);
+    if (behind) norm(l.norm, a_.hidden);
     feed_forward(l);
+    if (behind) norm(l.norm, a_.hidden);
     wide_ = false;
   }
 
@@ -79,6 +82,10 @@ class Counter {
     if (m.qk_norm == QkNorm::head) {
       norm(l.norm, m.head_dim);
       norm(l.norm, m.head_dim);
+    }
+    if (m.qk_norm == QkNorm::full) {  // of all ranks' heads
+      norm(l.norm, m.heads * m.head_dim);
+      norm(l.norm, m.kv_heads * m.head_dim);
     }
   }
   /// GatedDeltaNet: its own vectors, the product and its norm, the convolution, the norm of a head, and the product back.

@@ -243,6 +243,8 @@ class JobWriter {
     text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
     if (m_.colocated) put(role + ".beside", "rollout", "--colocate");
     if (!m_.supervised) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
+    if (t_.megatron.whole_or("mtp_num_layers", 0) > 0 && !t_.own.on("enable_mtp_training"))
+      own(role + ".mtp_runs", "false", "enable_mtp_training");
     loss(role);
     batch(role);
     tell(role);

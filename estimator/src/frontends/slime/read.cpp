@@ -206,19 +206,9 @@ class Reader {
     return Json(text);
   }
 
-  /// Flags of Megatron as slime installs it (docker/patch/*/megatron.patch): layers that are not described.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kPatched{
-      {{"--post-self-attn-layernorm", "norms behind attention"}, {"--post-mlp-layernorm", "norms behind the feed-forward"}}};
-
   void unknown(const Chunk& chunk) {
     if (chunk.written.starts_with("--router-")) return;  // sglang_router's: one process without a GPU
-    if (is_patched(chunk.written)) return;
-    for (const auto& [flag, what] : kPatched)
-      if (chunk.written == flag) {
-        out_.told.add(chunk.written, "the flag", "nothing", fmt::format("not supported yet: {}", what));
-        out_.told.problems.back().kind = ProblemKind::not_supported;
-        return;
-      }
+    if (is_patched(chunk.written)) return out_.patched.push_back(chunk.written);
     std::string hyphens = chunk.written;
     std::replace(hyphens.begin(), hyphens.end(), '_', '-');
     std::vector<std::string> names = spellings(out_.release);

@@ -60,7 +60,8 @@ struct SlimeText {
   Own own{0};
   megatron::Arguments megatron;
   std::vector<ServerFlag> server;
-  std::vector<std::string> stray;  ///< words that belong to no flag: the parsers pass over them
+  std::vector<std::string> patched;  ///< flags of slime's patch of Megatron, as they were written
+  std::vector<std::string> stray;    ///< words that belong to no flag: the parsers pass over them
   megatron::Complaints told;
   /// The last one of these names; nullptr: it is not given.
   const ServerFlag* server_flag(std::initializer_list<std::string_view> names) const;

@@ -18,7 +18,7 @@ struct NotYet {
   const char* what;
   const char* only = "";  ///< the one word that is described; "": none, the flag must be off
 };
-constexpr std::array<NotYet, 23> kNotYet{{
+constexpr std::array<NotYet, 22> kNotYet{{
     {"train_backend", "slime's other training backends", "megatron"},
     {"loss_type", "losses of your own", "policy_loss or sft_loss"},
     {"debug_rollout_only", "servers without a trainer (--debug-rollout-only)"},
@@ -31,7 +31,6 @@ constexpr std::array<NotYet, 23> kNotYet{{
     {"only_train_params_name_list", "models of which a part is trained"},
     {"freeze_params_name_list", "models of which a part is frozen"},
     {"freeze_indexer", "models of which a part is frozen"},
-    {"enable_mtp_training", "multi-token prediction that is trained"},
     {"allgather_cp", "context parallelism by all-gathers"},
     {"qkv_format", "padded sequences", "thd"},
     {"custom_model_provider_path", "a model of your own code"},
@@ -186,6 +185,9 @@ class Checker {
         wrong(row.name, found(row.name), only.empty() ? "nothing" : std::string(only),
               fmt::format("not supported yet: {}", row.what));
     }
+    if (t_.own.on("enable_mtp_training") && t_.megatron.on("cross_entropy_loss_fusion"))
+      wrong("enable_mtp_training", "the flag", "no --cross-entropy-loss-fusion beside it",
+            "not supported yet: multi-token prediction whose loss is fused");
     if (m_.critic) wrong("advantage_estimator", "'ppo'", "another estimator", "not supported yet: slime's critics");
     if (t_.own.text("update_weight_transport") == "disk")
       wrong("update_weight_transport", "'disk'", "nccl", "not supported yet: a weight update through files");

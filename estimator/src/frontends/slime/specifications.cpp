@@ -11,6 +11,8 @@
 namespace oomplan::slime {
 namespace {
 
+constexpr std::string_view kNormBehindAttention = "--post-self-attn-layernorm", kNormBehindFeedForward = "--post-mlp-layernorm";
+
 bool has(const Architecture& a, MixerKind kind) {
   return std::ranges::any_of(a.runs, [&](const LayerRun& run) { return run.layer.mixer.kind == kind; });
 }
@@ -23,8 +25,18 @@ bool is_linear(const Architecture& a, bool apart) {
   return has(a, MixerKind::gated_delta) && code != nullptr && code->delta_apart == apart;
 }
 
-const std::array<Specification, 2>& specifications() {
-  static const std::array<Specification, 2> all{{{"slime_plugins.models.qwen3_5",
+/// GLM-4-0414: norms behind both halves. The flags say them, whatever the specification (1dcf0dafa with slime's patch).
+bool norms_behind(const Architecture& a) {
+  return std::ranges::all_of(a.runs, [](const LayerRun& r) { return r.layer.norm_place == NormPlace::pre_and_post; }) &&
+         a.family == "glm4";
+}
+bool norms_all_heads(const Architecture& a) {
+  return std::ranges::all_of(a.runs, [](const LayerRun& r) { return r.layer.mixer.qk_norm == QkNorm::full; }) &&
+         a.family == "minimax_m2";
+}
+
+const std::array<Specification, 4>& specifications() {
+  static const std::array<Specification, 4> all{{{"slime_plugins.models.qwen3_5",
                                                   "get_qwen3_5_spec",
                                                   "linear attention of Qwen3.5",
                                                   true,
@@ -35,14 +47,28 @@ const std::array<Specification, 2>& specifications() {
                                                   "linear attention of Qwen3-Next",
                                                   true,
                                                   [](const Architecture& a) { return is_linear(a, false); },
-                                                  {"spec", "attention_output_gate"}}}};
+                                                  {"spec", "attention_output_gate"}},
+                                                 {"slime_plugins.models.glm4",
+                                                  "get_glm_spec",
+                                                  "norms behind both halves of a layer",
+                                                  false,
+                                                  norms_behind,
+                                                  {"spec", "rotary_interleaved"}},
+                                                 {"slime_plugins.models.minimax_m2",
+                                                  "get_minimax_m2_layer_spec",
+                                                  "norms of all heads together",
+                                                  false,
+                                                  norms_all_heads,
+                                                  {"spec"}}}};
   return all;
 }
 
 }  // namespace
 
-// --use-gated-attention: nothing reads it but Megatron's parser (docker/patch/latest/megatron.patch, 624b824a).
-bool is_patched(std::string_view flag) { return flag == "--use-gated-attention"; }
+// docker/patch/latest/megatron.patch, 624b824a. Nothing reads --use-gated-attention but Megatron's parser.
+bool is_patched(std::string_view flag) {
+  return flag == "--use-gated-attention" || flag == kNormBehindAttention || flag == kNormBehindFeedForward;
+}
 
 const Specification* specification_of(const SlimeText& t) {
   const std::vector<std::string> words = t.megatron.items("spec");
@@ -70,6 +96,17 @@ void check_layers(SlimeText& t, const Architecture& a, const std::string& name) 
       if (s.fits(a))
         return refuse("spec", "nothing", fmt::format("{} {}", s.module, s.function),
                       fmt::format("not supported yet: {} without {}", name, s.what));
+  for (const std::string_view flag : {kNormBehindAttention, kNormBehindFeedForward}) {
+    const bool given = std::ranges::find(t.patched, flag) != t.patched.end();
+    if (given == norms_behind(a)) continue;
+    t.told.add(std::string(flag), given ? "the flag" : "nothing", given ? "nothing" : "the flag",
+               fmt::format("not supported yet: layers that are not those of {}", name));
+    t.told.problems.back().kind = ProblemKind::not_supported;
+  }
+  if (said != nullptr && said->fits == norms_behind &&
+      (!t.megatron.on("rotary_interleaved") || t.megatron.on("apply_rope_fusion")))
+    refuse("rotary_interleaved", t.megatron.on("rotary_interleaved") ? "the flag" : "nothing",
+           "--rotary-interleaved --no-rope-fusion", fmt::format("not supported yet: other rotary positions of {}", name));
   if (said != nullptr && gates_outputs(a) != t.megatron.on("attention_output_gate"))
     refuse("attention_output_gate", gates_outputs(a) ? "nothing" : "the flag", gates_outputs(a) ? "the flag" : "nothing",
            fmt::format("not supported yet: attention that is not that of {}", name));
