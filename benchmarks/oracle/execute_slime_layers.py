@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import sys
 import types
 import typing
@@ -107,6 +108,7 @@ MINIMAX: Row = {"kind": "minimax_m2", "groups": 4, "head_dim": 32, "hidden": 256
 MIMO: Row = {"kind": "mimo", "groups": 4, "head_dim": 32, "hidden": 256, "mtp": 1}
 NORMS: list[Row] = [{}, SPLIT, SPLIT | UNIFORM, UNIFORM, CONTEXT, SPLIT | CONTEXT | UNIFORM, SPLIT | PASSES, TWO]
 HEADS: list[Row] = [{}, SPLIT, UNIFORM, SPLIT | UNIFORM, LARGE, SPLIT | LARGE | UNIFORM, SPLIT | PASSES, CONTEXT | UNIFORM]
+REPLAY: Row = {"replay": True}
 RUNS: list[Row] = [
     *EVERYWHERE,
     *(NEXT | run for run in [*SOME, ONE_HEAD, SPLIT | PASSES | UNIFORM]),
@@ -114,6 +116,7 @@ RUNS: list[Row] = [
     *(GLM | run for run in NORMS),
     *(MINIMAX | run for run in NORMS),
     *(MIMO | run for run in HEADS),
+    *(MOE | REPLAY | run for run in ({}, SPLIT, SPLIT | UNIFORM, SPLIT | CONTEXT | UNIFORM)),
 ]
 
 
@@ -318,6 +321,8 @@ def model_of(run: Row) -> Any:
     megatron_te.Router.top = run["experts_per_token"]
     Attention.ranks = run["context"]
     stand_in_gate()
+    os.environ["ENABLE_ROUTING_REPLAY"] = "1" if run.get("replay") else "0"
+    importlib.import_module("slime.utils.routing_replay").RoutingReplay.all_routing_replays.clear()
     config = transformer_config(run)
     spec = spec_of(run, config)
     model = GPTModel(
@@ -341,8 +346,24 @@ def model_of(run: Row) -> Any:
     return whole.train(run["gradients"])
 
 
+def replay(run: Row) -> None:
+    """Routes that were recorded on the host (slime/utils/routing_replay.py); a layer that runs again reads them once more."""
+    from slime.utils.routing_replay import RoutingReplay
+
+    tokens = run["tokens"] // run["context"] // run["tensor"]
+    for one in RoutingReplay.all_routing_replays:
+        one.clear()
+        choices = torch.arange(tokens * run["experts_per_token"]) % run["experts"]
+        one.top_indices_list = [choices.view(tokens, -1)]  # int64: of int32 a copy to the same device would be none
+    os.environ["ROUTING_REPLAY_STAGE"] = "replay_forward"
+
+
 def loss_of(run: Row, model: Any) -> torch.Tensor:
     from megatron.core.packed_seq_params import PackedSeqParams
+
+    if run.get("replay"):
+        with _disable_current_modes():
+            replay(run)
 
     local = run["tokens"] // run["context"]
     ids, labels = (torch.zeros(1, local, dtype=torch.int64) for _ in range(2))
@@ -354,7 +375,9 @@ def loss_of(run: Row, model: Any) -> torch.Tensor:
     )
     named: Row = {"input_ids": ids, "position_ids": None, "attention_mask": None}
     if not run.get("mtp"):
-        return model(**named, labels=labels, packed_seq_params=packed, loss_mask=mask).sum()
+        loss = model(**named, labels=labels, packed_seq_params=packed, loss_mask=mask).sum()
+        os.environ["ROUTING_REPLAY_STAGE"] = "replay_backward"
+        return loss
     if run["gradients"]:
         named["mtp_kwargs"] = {"mtp_labels": ids}
     return own_loss(run, model(**named, labels=None, packed_seq_params=packed, loss_mask=mask), labels)

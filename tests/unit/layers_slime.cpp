@@ -105,6 +105,8 @@ Bytes positions_of(const Json& run) { return 8 * run["tokens"].get<Bytes>() / ru
 /// gradients has all of the last pass's until its own layers run.
 double allowed(const Json& run) {
   const bool experts = run["experts"] > 0;
+  // a router that replays routes keeps them in two formats beside PyTorch's own indices
+  if (run.contains("replay")) return 0.006;
   return experts && (run["recompute"] == "full" || !run["gradients"].get<bool>()) ? 0.02 : 0.002;
 }
 

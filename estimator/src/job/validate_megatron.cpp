@@ -248,6 +248,7 @@ class Checker {
     const Architecture& a = *role_.architecture;
     std::int64_t blocks = 0;
     for (const LayerRun& run : a.mtp.layers) blocks += run.count;
+    if (blocks == 0 && t.loop.says_loss) return refuse("blocks of multi-token prediction that the model has not");
     if (blocks == 0)
       return add("mtp_layers", fmt::format("{}", m.mtp_layers), "0",
                  fmt::format("the model has none, and {} itself refuses it (check_mtp_config)", who));

@@ -18,7 +18,7 @@ struct NotYet {
   const char* what;
   const char* only = "";  ///< the one word that is described; "": none, the flag must be off
 };
-constexpr std::array<NotYet, 22> kNotYet{{
+constexpr std::array<NotYet, 20> kNotYet{{
     {"train_backend", "slime's other training backends", "megatron"},
     {"loss_type", "losses of your own", "policy_loss or sft_loss"},
     {"debug_rollout_only", "servers without a trainer (--debug-rollout-only)"},
@@ -36,8 +36,6 @@ constexpr std::array<NotYet, 22> kNotYet{{
     {"custom_model_provider_path", "a model of your own code"},
     {"multimodal_keys", "images beside the text"},
     {"balance_by_flops", "micro-batches that may exceed their budget"},
-    {"use_routing_replay", "experts' routes that are replayed"},
-    {"use_rollout_routing_replay", "experts' routes that are replayed"},
     {"qwen_gdn_backend", "FlashQLA's gated delta rules", "fla"},
     {"megatron_deepgemm_forward_layers", "layers whose forward pass runs in fp8"},
     {"megatron_deepgemm_moe_forward_layers", "layers whose forward pass runs in fp8"},
@@ -185,6 +183,7 @@ class Checker {
         wrong(row.name, found(row.name), only.empty() ? "nothing" : std::string(only),
               fmt::format("not supported yet: {}", row.what));
     }
+    replayed_routes();
     if (t_.own.on("enable_mtp_training") && t_.megatron.on("cross_entropy_loss_fusion"))
       wrong("enable_mtp_training", "the flag", "no --cross-entropy-loss-fusion beside it",
             "not supported yet: multi-token prediction whose loss is fused");
@@ -208,6 +207,17 @@ class Checker {
     if (m_.trains && !m_.serves && !m_.supervised)
       wrong("debug_train_only", "the flag", "--loss-type sft_loss beside it, or nothing",
             "not supported yet: reinforcement learning from rollouts that were kept");
+  }
+
+  /// Routes lie on the host (slime/utils/routing_replay.py). A router that replays some keeps them in two formats; under a
+  /// checkpoint nothing of it lives beyond its layer.
+  void replayed_routes() {
+    const megatron::Arguments& a = t_.megatron;
+    const bool whole = a.text("recompute_granularity") == "full" && a.text("recompute_method") == "uniform";
+    for (const char* name : {"use_routing_replay", "use_rollout_routing_replay"})
+      if (t_.own.on(name) && !whole)
+        return wrong(name, "the flag", "--recompute-granularity full --recompute-method uniform beside it",
+                     "not supported yet: experts' routes that are replayed without recomputation");
   }
 
   SlimeText& t_;
