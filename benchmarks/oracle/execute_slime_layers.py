@@ -370,9 +370,7 @@ def loss_of(run: Row, model: Any) -> torch.Tensor:
     mask = torch.ones(1, local, dtype=torch.float32)
     each = run["tokens"] // run["sequences"]
     offsets = torch.arange(0, run["tokens"] + 1, each, dtype=torch.int32)
-    packed = PackedSeqParams(
-        cu_seqlens_q=offsets, cu_seqlens_kv=offsets, max_seqlen_q=each, max_seqlen_kv=each, qkv_format="thd"
-    )
+    packed = PackedSeqParams(cu_seqlens_q=offsets, cu_seqlens_kv=offsets, max_seqlen_q=each, max_seqlen_kv=each, qkv_format="thd")
     named: Row = {"input_ids": ids, "position_ids": None, "attention_mask": None}
     if not run.get("mtp"):
         loss = model(**named, labels=labels, packed_seq_params=packed, loss_mask=mask).sum()
