@@ -52,11 +52,13 @@ def execute(run: Row, make: Any, loss: Any) -> Row:
 
     stages = 1 if run.get("first", True) else 2
     expert = run.get("expert", run["tensor"] if run.get("experts") else 1)
-    ranks = max(run["tensor"], expert)
+    context = run.get("context", 1)
+    ranks = max(run["tensor"] * context, expert)
     dist.init_process_group("fake", store=FakeStore(), rank=(stages - 1) * ranks, world_size=stages * ranks)
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=run["tensor"],
         pipeline_model_parallel_size=stages,
+        context_parallel_size=context,
         expert_model_parallel_size=expert,
         expert_tensor_parallel_size=1 if expert > 1 else None,
         create_gloo_process_groups=False,

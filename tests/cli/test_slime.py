@@ -289,3 +289,127 @@ def test_a_flag_is_taken_out(tmp_path: Path) -> None:
 def test_a_search_over_megatron_beside_servers_is_refused() -> None:
     assert "a search over Megatron beside other roles is not supported yet" in run("search", str(SCRIPT)).stderr
     assert run("explain", str(SCRIPT)).returncode == 0
+
+
+# ---- layers that slime brings itself
+
+QWEN35 = """
+   --spec "slime_plugins.models.qwen3_5" "get_qwen3_5_spec"
+   --swiglu --disable-bias-linear --qk-layernorm --group-query-attention --use-gated-attention --attention-output-gate
+   --num-layers 32 --hidden-size 4096 --ffn-hidden-size 12288
+   --num-attention-heads 16 --num-query-groups 4 --kv-channels 256
+   --normalization RMSNorm --apply-layernorm-1p --norm-epsilon 1e-6
+   --position-embedding-type rope --rotary-percent 0.25 --rotary-base 10000000
+   --untie-embeddings-and-output-weights --vocab-size 248320
+"""
+QWEN3_NEXT = """
+   --spec "slime_plugins.models.qwen3_next" "get_qwen3_next_spec"
+   --swiglu --disable-bias-linear --qk-layernorm --group-query-attention --use-gated-attention --attention-output-gate
+   --num-layers 48 --hidden-size 2048 --ffn-hidden-size 5120
+   --num-attention-heads 16 --num-query-groups 2 --kv-channels 256
+   --normalization RMSNorm --apply-layernorm-1p --norm-epsilon 1e-6
+   --position-embedding-type rope --rotary-percent 0.25 --rotary-base 10000000
+   --untie-embeddings-and-output-weights --vocab-size 151936
+   --num-experts 512 --moe-ffn-hidden-size 512 --moe-router-topk 10 --moe-shared-expert-intermediate-size 512
+   --moe-shared-expert-gate --moe-grouped-gemm --moe-permute-fusion --moe-router-dtype fp32 --moe-aux-loss-coeff 0
+   --moe-token-dispatcher-type alltoall --expert-model-parallel-size 8 --expert-tensor-parallel-size 1
+"""
+GLM4 = """
+   --spec "slime_plugins.models.glm4" "get_glm_spec"
+   --swiglu --disable-bias-linear --add-qkv-bias --group-query-attention
+   --num-layers 40 --hidden-size 4096 --ffn-hidden-size 13696 --num-attention-heads 32 --num-query-groups 2
+   --normalization RMSNorm --norm-epsilon 1e-5 --post-self-attn-layernorm --post-mlp-layernorm
+   --use-rotary-position-embeddings --rotary-interleaved --rotary-percent 0.5 --rotary-base 10000 --no-rope-fusion
+   --untie-embeddings-and-output-weights --vocab-size 151552
+"""
+MINIMAX = """
+   --spec "slime_plugins.models.minimax_m2" "get_minimax_m2_layer_spec"
+   --swiglu --disable-bias-linear --qk-layernorm --group-query-attention
+   --num-layers 62 --hidden-size 3072 --ffn-hidden-size 1536
+   --num-attention-heads 48 --num-query-groups 8 --kv-channels 128
+   --normalization RMSNorm --norm-epsilon 1e-6
+   --position-embedding-type rope --rotary-percent 0.5 --rotary-base 5000000 --no-rope-fusion
+   --untie-embeddings-and-output-weights --vocab-size 200064
+   --num-experts 256 --moe-ffn-hidden-size 1536 --moe-router-topk 8 --moe-router-score-function sigmoid
+   --moe-router-pre-softmax --moe-router-enable-expert-bias --moe-router-load-balancing-type none --moe-grouped-gemm
+   --moe-permute-fusion --moe-router-dtype fp32 --moe-aux-loss-coeff 0 --moe-token-dispatcher-type alltoall
+   --expert-model-parallel-size 8 --expert-tensor-parallel-size 1
+"""
+MIMO = """
+   --swiglu --disable-bias-linear --add-qkv-bias --group-query-attention
+   --num-layers 36 --hidden-size 4096 --ffn-hidden-size 11008 --num-attention-heads 32 --num-query-groups 8
+   --normalization RMSNorm --norm-epsilon 1e-5 --use-rotary-position-embeddings --rotary-base 640000
+   --untie-embeddings-and-output-weights --vocab-size 151680 --max-position-embeddings 32768
+   --mtp-num-layers 1 --enable-mtp-training --mtp-loss-scaling-factor 0.2
+"""
+
+
+def of_model(tmp_path: Path, arguments: str, checkpoint: str, *changes: tuple[str, str]) -> str:
+    """The example with another model."""
+    text = SCRIPT.read_text()
+    begin, end = text.index("MODEL_ARGS=("), text.index("CKPT_ARGS=(")
+    text = text[:begin] + f"MODEL_ARGS=({arguments})\n" + text[end:]
+    for before, after in (("--hf-checkpoint Qwen/Qwen3-4B", f"--hf-checkpoint {checkpoint}"), *changes):
+        assert before in text, before
+        text = text.replace(before, after)
+    (tmp_path / "run.sh").write_text(text)
+    return str(tmp_path / "run.sh")
+
+
+def phases_of(path: str) -> set[str]:
+    """Of the actor."""
+    done = run("estimate", path, "--framework-version", "0.4.0", "--gpu", "H100-80GB")
+    assert done.returncode in (0, 1), done.stderr
+    return {line.split()[0].removeprefix("actor.") for line in done.stdout.splitlines() if line.startswith("    actor.")}
+
+
+MODELS = {
+    "Qwen/Qwen3.5-9B": (QWEN35, "Qwen/Qwen3.5-9B:text"),
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": (QWEN3_NEXT, "Qwen/Qwen3-Next-80B-A3B-Instruct"),
+    "zai-org/GLM-4-9B-0414": (GLM4, "zai-org/GLM-4-9B-0414"),
+    "MiniMaxAI/MiniMax-M2": (MINIMAX, "MiniMaxAI/MiniMax-M2"),
+    "XiaomiMiMo/MiMo-7B-RL": (MIMO, "XiaomiMiMo/MiMo-7B-RL"),
+}
+
+
+@pytest.mark.parametrize("checkpoint", MODELS)
+def test_layers_that_slime_brings_itself_are_answered(tmp_path: Path, checkpoint: str) -> None:
+    arguments, trained = MODELS[checkpoint]
+    path = of_model(tmp_path, arguments, checkpoint)
+    read = job(path, "--framework-version", "0.4.0")
+    assert read["rollout"].get("model", read.get("model")) == checkpoint
+    assert read["actor"].get("model", read.get("model")) == trained  # the text alone where servers have a tower
+    assert {"log_probs", "forward", "backward", "optimizer"} <= phases_of(path)
+
+
+NOT_SO = [
+    ("Qwen/Qwen3.5-9B", QWEN35, ('--spec "slime_plugins.models.qwen3_5" "get_qwen3_5_spec"', ""), "--spec: found nothing"),
+    ("Qwen/Qwen3.5-9B", QWEN35, ("qwen3_5", "qwen3_next"), "--spec: found 'slime_plugins.models.qwen3_next'"),
+    ("Qwen/Qwen3.5-9B", QWEN35, ("get_qwen3_5_spec", "get_mine"), "layers of another specification"),
+    ("Qwen/Qwen3.5-9B", QWEN35, ("--attention-output-gate", ""), "--attention-output-gate: found nothing, expected the flag"),
+    ("Qwen/Qwen3.5-9B", QWEN35, ("--swiglu", "--swiglu --qwen-gdn-backend flashqla"), "FlashQLA's gated delta rules"),
+    ("Qwen/Qwen3.5-9B", QWEN35, ("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 8"), "in 4 groups on 8 ranks"),
+    ("zai-org/GLM-4-9B-0414", GLM4, ("--post-mlp-layernorm", ""), "--post-mlp-layernorm: found nothing, expected the flag"),
+    ("zai-org/GLM-4-9B-0414", GLM4, ("--rotary-interleaved", ""), "expected --rotary-interleaved --no-rope-fusion"),
+    ("XiaomiMiMo/MiMo-7B-RL", MIMO, ("--swiglu", "--swiglu --cross-entropy-loss-fusion"), "whose loss is fused"),
+]
+
+
+@pytest.mark.parametrize(("checkpoint", "arguments", "change", "said"), NOT_SO)
+def test_layers_that_are_not_the_checkpoints_are_refused(
+    tmp_path: Path, checkpoint: str, arguments: str, change: tuple[str, str], said: str
+) -> None:
+    assert said in refused(of_model(tmp_path, arguments, checkpoint, change), "0.4.0")
+
+
+def test_blocks_that_are_not_trained_are_held_all_the_same(tmp_path: Path) -> None:
+    path = of_model(tmp_path, MIMO.replace("--enable-mtp-training", ""), "XiaomiMiMo/MiMo-7B-RL")
+    assert job(path, "--framework-version", "0.4.0")["actor"]["mtp_runs"] is False
+
+
+def test_a_padding_of_the_vocabulary_that_comes_out_the_same_is_one(tmp_path: Path) -> None:
+    """On two ranks 248,320 rows are whole multiples of 64 and of 128 rows each; 151,680 ones become 151,808 of 128."""
+    same = of_model(tmp_path, QWEN35 + "   --make-vocab-size-divisible-by 64\n", "Qwen/Qwen3.5-9B")
+    assert run("check", same, "--framework-version", "0.4.0").returncode in (0, 1)
+    other = of_model(tmp_path, MIMO + "   --make-vocab-size-divisible-by 64\n", "XiaomiMiMo/MiMo-7B-RL")
+    assert "another padding of the vocabulary" in refused(other, "0.4.0")

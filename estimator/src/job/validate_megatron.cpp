@@ -95,7 +95,7 @@ class Checker {
     if (role_.kind != RoleKind::trainer && (!rl || role_.kind == RoleKind::reward))
       add("engine", "megatron", "fsdp2", "not supported yet: Megatron");
     if (rl) check_rl(t.loop.name);
-    if (!t.megatron.mtp_runs && t.megatron.mtp_layers > 0 && !t.loop.actor_loss)
+    if (!t.megatron.mtp_runs && t.megatron.mtp_layers > 0 && !predicts())
       add("mtp_runs", "false", "true", "Megatron itself calls its blocks of multi-token prediction");
     check_slime();
     for (const std::string_view key : kForeign)
@@ -123,6 +123,12 @@ class Checker {
  private:
   void add(std::string_view knob, std::string found, std::string expected, std::string why) {
     out_.push_back({std::string(knob), std::move(found), std::move(expected), std::move(why)});
+  }
+  /// Blocks of multi-token prediction beside an actor's loss: verl's, and slime's of 0.3.1 and later.
+  bool predicts() const {
+    const Trainer& t = role_.trainer;
+    const bool slime = t.loop.says_loss && t.megatron.loss == MegatronLoss::slime;
+    return t.megatron.mtp_layers > 0 && (t.loop.actor_loss || slime);
   }
   void check_slime() {
     const Trainer& t = role_.trainer;
@@ -184,7 +190,7 @@ class Checker {
     if (all && m.log_probs_chunk > 0 && t.tokens_per_micro_batch / m.log_probs_chunk > kMostChunks)
       add("log_probs_chunk_size", fmt::format("{}", m.log_probs_chunk), fmt::format("{} chunks at most", kMostChunks),
           "not supported yet: more of them with recompute_loss_function, or slime's loss of 0.3.0 and before");
-    not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0");
+    not_yet("mtp_layers", m.mtp_layers > 0 && !predicts(), fmt::format("{}", m.mtp_layers), "0");
     not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none");
     not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false");
@@ -204,7 +210,7 @@ class Checker {
     not_yet("transformer_impl", m.impl == TransformerImpl::local, "local", "transformer_engine", "Megatron's own modules");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none", "products in 8 bits");
     not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing", "Megatron-FSDP");
-    if (m.mtp_layers > 0 && t.loop.actor_loss)
+    if (predicts())
       check_predicted(who);
     else
       not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0", "multi-token prediction");
@@ -232,7 +238,8 @@ class Checker {
     const std::array<std::pair<bool, std::string_view>, 4> beside{
         {{role_.kind != RoleKind::actor && role_.kind != RoleKind::trainer,
           "multi-token prediction of a model that is not trained"},
-         {m.loss != MegatronLoss::unfused, "multi-token prediction beside another loss than the unfused one"},
+         {m.loss != MegatronLoss::unfused && !t.loop.says_loss,
+          "multi-token prediction beside another loss than the unfused one"},
          {m.teacher_topk > 0, "multi-token prediction beside distillation"},
          {m.core_release == CoreRelease::v0_12, "multi-token prediction of Megatron-core 0.12"}}};
     for (const auto& [is, why] : beside)
@@ -241,6 +248,7 @@ class Checker {
     const Architecture& a = *role_.architecture;
     std::int64_t blocks = 0;
     for (const LayerRun& run : a.mtp.layers) blocks += run.count;
+    if (blocks == 0 && t.loop.says_loss) return refuse("blocks of multi-token prediction that the model has not");
     if (blocks == 0)
       return add("mtp_layers", fmt::format("{}", m.mtp_layers), "0",
                  fmt::format("the model has none, and {} itself refuses it (check_mtp_config)", who));

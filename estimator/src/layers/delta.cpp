@@ -34,9 +34,9 @@ Tensor by_heads(Eager& g, const Tensor& x, Shape as, bool copied_back, const std
 Projections ordered_by_head(Eager& g, const DeltaSizes& n, const LayerLeaves& w, const Tensor& x) {
   Projections out;
   const Dim wide(2 * n.keys.coefficient + 2 * n.values.coefficient), narrow(2 * n.value_heads.coefficient);
-  out.wide = linear(g, x, w.state.in, -1, T, {B, S, wide}, "qkvz");
-  out.narrow = linear(g, x, w.state.in_ba, -1, T, {B, S, narrow}, "ba");
-  const Shape keys{B, S, n.keys}, values{B, S, n.values}, heads{B, S, n.value_heads};
+  out.wide = linear(g, x, w.state.in, -1, B * n.tokens, {B, n.tokens, wide}, "qkvz");
+  out.narrow = linear(g, x, w.state.in_ba, -1, B * n.tokens, {B, n.tokens, narrow}, "ba");
+  const Shape keys{B, n.tokens, n.keys}, values{B, n.tokens, n.values}, heads{B, n.tokens, n.value_heads};
   const bool apart = n.several_key_heads && n.grouped;
   {
     std::vector<Tensor> parts = split(g, out.wide, {keys, keys, values, values});
@@ -50,17 +50,17 @@ Projections ordered_by_head(Eager& g, const DeltaSizes& n, const LayerLeaves& w,
   }
   Tensor value = reshaped(g, out.value, values, n.several_key_heads && !n.grouped, "v_copied");
   out.value = std::move(value);
-  out.mixed = cat(g, {out.query, out.key, out.value}, {B, S, n.both()}, "qkv");
+  out.mixed = cat(g, {out.query, out.key, out.value}, {B, n.tokens, n.both()}, "qkv");
   return out;
 }
 
 /// Qwen3.5: a projection each.
 Projections apart(Eager& g, const DeltaSizes& n, const LayerLeaves& w, const Tensor& x) {
   Projections out;
-  out.mixed = linear(g, x, w.state.in, -1, T, {B, S, n.both()}, "qkv");
-  out.z = linear(g, x, w.state.in_z, -1, T, {B, S, n.values}, "z");
-  out.b = linear(g, x, w.state.in_b, -1, T, {B, S, n.value_heads}, "b");
-  out.a = linear(g, x, w.state.in_a, -1, T, {B, S, n.value_heads}, "a");
+  out.mixed = linear(g, x, w.state.in, -1, B * n.tokens, {B, n.tokens, n.both()}, "qkv");
+  out.z = linear(g, x, w.state.in_z, -1, B * n.tokens, {B, n.tokens, n.values}, "z");
+  out.b = linear(g, x, w.state.in_b, -1, B * n.tokens, {B, n.tokens, n.value_heads}, "b");
+  out.a = linear(g, x, w.state.in_a, -1, B * n.tokens, {B, n.tokens, n.value_heads}, "a");
   return out;
 }
 
@@ -366,7 +366,7 @@ struct Convolution {
 /// Queries and keys for all heads of values.
 void repeat_for_values(Eager& g, const DeltaSizes& n, Projections& p) {
   if (!n.grouped) return;
-  const Shape repeated{B, S, n.value_heads, n.key_dim};
+  const Shape repeated{B, n.tokens, n.value_heads, n.key_dim};
   Tensor wide = repeat_interleave(g, p.query, repeated, "q_repeated");
   p.query = std::move(wide);
   wide = repeat_interleave(g, p.key, repeated, "k_repeated");
@@ -411,6 +411,14 @@ Tensor run_in_fla(Eager& g, const DeltaSizes& n, const KernelOptions& options, P
   return fla::chunk_gated_delta_rule(g, rule, {p.query, p.key, p.value, decay, beta});
 }
 
+/// Of a convolved row, by heads. `copied_back`: gradients of queries and keys, of values come with heads in front of tokens.
+void split_by_heads(Eager& g, const DeltaSizes& n, Projections& p, bool copied_back, bool copied_value) {
+  const std::vector<Tensor> parts = split(g, p.mixed, {{B, n.tokens, n.keys}, {B, n.tokens, n.keys}, {B, n.tokens, n.values}});
+  p.query = by_heads(g, parts[0], {B, n.tokens, n.key_heads, n.key_dim}, copied_back, "q");
+  p.key = by_heads(g, parts[1], {B, n.tokens, n.key_heads, n.key_dim}, copied_back, "k");
+  p.value = by_heads(g, parts[2], {B, n.tokens, n.value_heads, n.value_dim}, copied_value, "v");
+}
+
 }  // namespace
 
 Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const LayerLeaves& w, const KernelOptions& options,
@@ -425,14 +433,8 @@ Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const Laye
     Tensor next = convolution.run(std::move(p.mixed), given);
     p.mixed = std::move(next);
   }
-  {
-    // gradients of transformers' own rule come with heads in front of tokens
-    std::vector<Tensor> parts = split(g, p.mixed, {{B, S, n.keys}, {B, S, n.keys}, {B, S, n.values}});
-    const bool copied_back = torch && !n.grouped && n.several_key_heads;
-    p.query = by_heads(g, parts[0], {B, S, n.key_heads, n.key_dim}, copied_back, "q");
-    p.key = by_heads(g, parts[1], {B, S, n.key_heads, n.key_dim}, copied_back, "k");
-    p.value = by_heads(g, parts[2], {B, S, n.value_heads, n.value_dim}, torch && n.several_value_heads, "v");
-  }
+  // gradients of transformers' own rule come with heads in front of tokens
+  split_by_heads(g, n, p, torch && !n.grouped && n.several_key_heads, torch && n.several_value_heads);
   const Tensor beta = sigmoid(g, p.b, "beta");
   const Tensor decay = log_decay(g, w, p.a);
   Tensor core = torch ? run_in_torch(g, n, options, p, decay, beta, dtype) : run_in_fla(g, n, options, p, decay, beta);
@@ -445,6 +447,38 @@ Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const Laye
             : fla::rms_norm_gated(g, core, p.z, w.state.norm, by_head && !n.grouped, options.delta.multiprocessors, "norm");
   core = view(std::move(normed), {B, S, n.values});
   return linear(g, core, w.state.out, -1, T, {B, S, Dim(hidden)}, "out");
+}
+
+Tensor run_gated_delta_by_fla(Eager& g, const Mixer& m, std::int64_t hidden, const LayerLeaves& w, const FlaRow& row,
+                              const Tensor& x) {
+  DeltaSizes n(m);
+  n.tokens = row.tokens;
+  const bool by_head = w.state.in_ba >= 0;
+  Projections p = by_head ? ordered_by_head(g, n, w, x) : apart(g, n, w, x);
+  {
+    const Tensor weight = g.leaf(w.state.conv);
+    Tensor next = fla::short_convolution(g, p.mixed, weight, row.chunks, m.conv_kernel);
+    p.mixed = std::move(next);
+  }
+  split_by_heads(g, n, p, false, false);
+  const Tensor beta = sigmoid(g, p.b, "beta");
+  const Tensor decay = log_decay(g, w, p.a);
+  repeat_for_values(g, n, p);
+  const fla::Rule rule{.heads = n.value_heads,
+                       .key_dim = n.key_dim,
+                       .value_dim = n.value_dim,
+                       .chunks = row.chunks,
+                       .copies_query = !n.grouped,
+                       .copies_key = !n.grouped,
+                       .copies_value = true,
+                       .tokens = n.tokens};
+  Tensor core = fla::chunk_gated_delta_rule(g, rule, {p.query, p.key, p.value, decay, beta});
+  const Shape rows{B * n.tokens * n.value_heads, n.value_dim};
+  core = view(core, rows);
+  p.z = reshaped(g, p.z, rows, by_head && n.grouped && !n.several_key_heads, "z_rows");
+  Tensor normed = fla::rms_norm_gated(g, core, p.z, w.state.norm, by_head && !n.grouped, row.multiprocessors, "norm");
+  core = view(std::move(normed), {B, n.tokens, n.values});
+  return linear(g, core, w.state.out, -1, B * n.tokens, {B, n.tokens, Dim(hidden)}, "out");
 }
 
 std::vector<Tensor> delta_caches(Eager& g, const KernelOptions& options) {

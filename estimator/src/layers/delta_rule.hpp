@@ -14,6 +14,7 @@ inline constexpr std::int64_t kDeltaChunk = fla::kChunk;
 struct DeltaSizes {
   Dim key_heads, key_dim, value_heads, value_dim, keys, values;
   bool grouped, several_key_heads, several_value_heads;
+  Dim tokens = axis::S;  ///< of a row
   explicit DeltaSizes(const Mixer& m)
       : key_heads(m.linear_key_heads),
         key_dim(m.linear_key_dim),

@@ -225,4 +225,24 @@ Tensor causal_conv1d(Eager& g, const Tensor& x, int weight, const Tensor& sequen
   return out;
 }
 
+Tensor short_convolution(Eager& g, const Tensor& x, const Tensor& weight, std::int64_t chunks, std::int64_t kernel) {
+  Tensor y = g.make("conv1d", x.shape, x.dtype);
+  if (!g.will_record({&x, &weight})) return y;
+  const Saved saved = g.save(x), saved_weight = g.save(weight);
+  g.record(y, "CausalConv1dFunctionBackward", {&x, &weight}, [=, &g, shape = x.shape](const Gradients&) {
+    (void)saved.get();
+    (void)saved_weight.get();
+    const Dim channels = shape.back();
+    Tensor plain = temporary(g, "conv1d_backward.without_silu", shape, DType::bf16);
+    Gradients grads(2);
+    grads[0] = temporary(g, "conv1d_backward", shape, DType::bf16);
+    Tensor tiles = temporary(g, "conv1d_backward.weight_tiles", {B, Dim(chunks), channels, Dim(kernel)}, DType::fp32);
+    Tensor sum = temporary(g, "conv1d_backward.weight_fp32", {channels, Dim(kernel)}, DType::fp32);
+    tiles.reset();
+    grads[1] = temporary(g, "conv1d_backward.weight", {channels, Dim(kernel)}, DType::bf16);
+    return grads;
+  });
+  return y;
+}
+
 }  // namespace oomplan::fla

@@ -63,6 +63,7 @@ struct ChunkOptions {
   std::int64_t packed = 0;         ///< sequences of a row, at most three; 0: each has a row of its own, padded
   std::int64_t delta_chunks = 0;   ///< of 64 tokens that a gated delta rule takes in a row; 0: it is not described
   bool own_attention = false;      ///< beside a tower: queries and keys go when they have been turned (Qwen3VLSelfAttention)
+  bool of_slime = false;           ///< layers of slime's specifications, on Megatron as slime patches it
   EmbeddingSort embedding_sort = EmbeddingSort::none;
   bool kernel_internals = true;  ///< of the scatter over a mask
   bool operator==(const ChunkOptions&) const = default;
@@ -120,6 +121,10 @@ Tensor run_megatron_layer(Eager&, const Architecture&, const Layer&, const Chunk
 Tensor run_megatron_mla(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The norm in front of linear attention and GatedDeltaNet.forward.
 Tensor run_megatron_delta(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
+/// The norm and linear attention of slime's own layers, whole on every rank.
+Tensor run_slime_delta(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
+/// MiniMax-M2's norm of all heads of queries or keys together, x [S, B, heads, k] of this rank: they are gathered for it.
+Tensor norm_of_all_heads(Eager&, const ChunkOptions&, NormKind, const Tensor& x, bool copies, const std::string& name);
 /// The norm in front of the experts and MoELayer.forward.
 Tensor run_megatron_moe(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The attention itself, under a checkpoint where that is asked for.
@@ -129,6 +134,9 @@ Tensor run_megatron_core(Eager&, const Tensor& query, const Tensor& key, const T
 /// call. `interleaved`: the columns are put apart first, as latent attention has them.
 /// `by_sequence`: every sequence has positions of its own.
 Tensor megatron_rotary(Eager&, const Tensor& x, Dim width, bool interleaved, const std::string& name, bool by_sequence = false);
+/// The same of packed sequences as slime's Megatron has it: their angles are put together first, and `pairs` of neighbours turn
+/// where --rotary-interleaved says so.
+Tensor packed_rotary(Eager&, const Tensor& x, Dim width, bool pairs, const std::string& name);
 /// The same of queries or keys that are cast to fp32 and back.
 Tensor megatron_rotary_in_fp32(Eager&, const Tensor& x, Dim width, const std::string& name, bool by_sequence = false);
 

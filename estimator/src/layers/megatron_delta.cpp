@@ -38,31 +38,6 @@ Tensor joined_sequences(Eager& g, const Tensor& x, const ChunkOptions& o, const 
   return y;
 }
 
-/// causal_conv1d of flash-linear-attention 0.5.0 (fla/modules/conv/triton/ops.py), with silu: it takes x as it lies in a wider
-/// row. Backward makes the result without silu again, and a tile of the weight's gradients for every 64 tokens.
-Tensor convolved(Eager& g, const Tensor& x, const Tensor& weight, const ChunkOptions& o, std::int64_t kernel) {
-  constexpr std::int64_t kTile = 64;
-  Tensor y = g.make("conv1d", x.shape, x.dtype);
-  if (!g.will_record({&x, &weight})) return y;
-  const Saved saved = g.save(x), saved_weight = g.save(weight);
-  const Shape shape = x.shape;
-  g.record(y, "CausalConv1dFunctionBackward", {&x, &weight}, [&g, saved, saved_weight, shape, kernel, o](const Gradients&) {
-    (void)saved.get();
-    (void)saved_weight.get();
-    const Dim channels = shape.back();
-    Tensor plain = gradient(g, "conv1d_backward.without_silu", shape, DType::bf16);
-    Gradients grads(2);
-    grads[0] = gradient(g, "conv1d_backward", shape, DType::bf16);
-    static_assert(kTile == fla::kChunk);
-    Tensor tiles = gradient(g, "conv1d_backward.weight_tiles", {B, Dim(o.delta_chunks), channels, Dim(kernel)}, DType::fp32);
-    Tensor sum = gradient(g, "conv1d_backward.weight_fp32", {channels, Dim(kernel)}, DType::fp32);
-    tiles.reset();
-    grads[1] = gradient(g, "conv1d_backward.weight", {channels, Dim(kernel)}, DType::bf16);
-    return grads;
-  });
-  return y;
-}
-
 /// One kernel of torch.compile: keeps what it reads, and hands on gradients of it.
 template <class Out>
 void kernel_of(Eager& g, Out& out, const char* name, const std::vector<const Tensor*>& in, std::size_t outputs = 1) {
@@ -152,7 +127,7 @@ Tensor run_megatron_delta(Eager& g, const Architecture& a, const Layer& layer, c
   const std::vector<Tensor> parts = split(
       g, all, {{tokens, B, Dim(w.convolved())}, rows(w.heads, w.value), {tokens, B, Dim(w.heads)}, {tokens, B, Dim(w.heads)}});
   const Tensor weight = shared ? heads_of_weight(g, w.convolved(), layer.mixer.conv_kernel, o) : te_weight(g);
-  const Tensor mixed = convolved(g, parts[0], weight, o, layer.mixer.conv_kernel);
+  const Tensor mixed = fla::short_convolution(g, parts[0], weight, o.delta_chunks, layer.mixer.conv_kernel);
   Prepared in = prepare(g, mixed, parts[1], parts[2], parts[3], w);
   auto [decay, beta] = decay_and_beta(g, in.alpha, in.beta);
   in.beta = std::move(beta);

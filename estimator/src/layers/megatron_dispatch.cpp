@@ -157,7 +157,7 @@ Tensor dispatch_megatron(Eager& g, const RoutedSizes& s, const ChunkOptions& o, 
     }
   }
   // from megatron-core 0.18 on, whose linear attention this is, the second product runs inside of token_combine
-  Tensor sent_back = o.delta_chunks > 0 ? output : Tensor();
+  Tensor sent_back = o.delta_chunks > 0 && !o.of_slime ? output : Tensor();
   if (s.exchanges) output = moved_rows(g, output, {s.routed, Dim(s.hidden)}, {}, DType::bf16, "combined");
   if (beside.second) beside.second();
   sent_back.reset();

@@ -149,7 +149,9 @@ Tensor carry_losses(Eager& g, const Architecture& a, const ChunkOptions& o, cons
   const Shape one{axis::S, B, Dim(a.hidden)};
   std::vector<Tensor> hidden = split(g, all, std::vector<Shape>(static_cast<std::size_t>(o.mtp) + 1, one));
   for (std::size_t block = 1; block < hidden.size(); ++block) {
-    Tensor next = output_layer(g, a, o, hidden[block], weight, DType::bf16);
+    // slime's patch takes the matrix out of the blocks' gradients
+    Tensor next = o.of_slime ? frozen_output_layer(g, a, o, hidden[block], DType::bf16)
+                             : output_layer(g, a, o, hidden[block], weight, DType::bf16);
     logits = std::move(next);
     const Tensor loss = loss_of(g, o, logits);
     Tensor carried = hidden[0].alias(one);

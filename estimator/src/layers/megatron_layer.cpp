@@ -153,6 +153,11 @@ Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor&
     Tensor block = te_contiguous(g, out.key, "k");
     out.key = te_norm(g, block, layer.norm, "k_layernorm");
   }
+  if (m.qk_norm == QkNorm::full) {
+    Tensor normed = norm_of_all_heads(g, o, layer.norm, out.query, query_is_view(m, o), "q_norm");
+    out.query = std::move(normed);
+    out.key = norm_of_all_heads(g, o, layer.norm, out.key, true, "k_norm");
+  }
   if (m.output_gate) out.gate = query_is_view(m, o) ? std::move(parts[3]) : te_contiguous(g, parts[3], "gate");
   return out;
 }
@@ -182,6 +187,7 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
   if (m.rotary_dim > 0) {
     const auto rotary = [&](const Tensor& part, const std::string& name) {
       if (o.settings.rotary_fusion) return te_rotary(g, part, name);
+      if (o.of_slime) return packed_rotary(g, part, Dim(m.rotary_dim), layer.norm_place == NormPlace::pre_and_post, name);
       const bool by_sequence = (o.own_attention || embeds_before_tower(a, o)) && (o.te.several_sequences || o.te.rows > 0);
       return o.rotary_in_fp32 ? megatron_rotary_in_fp32(g, part, Dim(m.rotary_dim), name, by_sequence)
                               : megatron_rotary(g, part, Dim(m.rotary_dim), false, name, by_sequence);
@@ -253,6 +259,7 @@ Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, c
   const auto behind = [&](bool bias) {
     return BehindHalf{a.hidden_dropout > 0, o.settings.bias_dropout_fusion, bias ? te_weight(g) : Tensor()};
   };
+  const bool norms_behind = layer.norm_place == NormPlace::pre_and_post;  // slime's GLM-4 (docker/patch/latest/megatron.patch)
   const auto attend = [&](const Tensor& in) { return attention(g, a, layer, o, in, mask); };
   const auto dense = [&](const Tensor& in) {
     const auto body = [&](const Tensor& inner) { return mlp(g, a, layer, o, inner); };
@@ -261,16 +268,19 @@ Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, c
   Tensor hidden;
   {
     const MixerKind kind = layer.mixer.kind;
-    const Tensor out = kind == MixerKind::mla           ? run_megatron_mla(g, a, layer, o, x)
-                       : kind == MixerKind::gated_delta ? run_megatron_delta(g, a, layer, o, x)
-                       : is_local(o)                    ? behind_norm(g, layer.norm, o, x, "input_layernorm", attend)
-                                                        : attend(x);
-    hidden = bias_dropout_add(g, out, x, behind(layer.mixer.out_bias), o, "self_attn_bda");
+    const Tensor out = kind == MixerKind::mla ? run_megatron_mla(g, a, layer, o, x)
+                       : kind == MixerKind::gated_delta
+                           ? (o.of_slime ? run_slime_delta(g, a, layer, o, x) : run_megatron_delta(g, a, layer, o, x))
+                       : is_local(o) ? behind_norm(g, layer.norm, o, x, "input_layernorm", attend)
+                                     : attend(x);
+    const Tensor normed = norms_behind ? te_norm(g, out, layer.norm, "post_self_attn_layernorm") : out;
+    hidden = bias_dropout_add(g, normed, x, behind(layer.mixer.out_bias), o, "self_attn_bda");
   }
   const Tensor out = moe           ? run_megatron_moe(g, a, layer, o, hidden)
                      : is_local(o) ? behind_norm(g, layer.norm, o, hidden, "pre_mlp_layernorm", dense)
                                    : dense(hidden);
-  return bias_dropout_add(g, out, hidden, behind(!moe && layer.feed_forward.bias), o, "mlp_bda");
+  const Tensor normed = norms_behind ? te_norm(g, out, layer.norm, "post_mlp_layernorm") : out;
+  return bias_dropout_add(g, normed, hidden, behind(!moe && layer.feed_forward.bias), o, "mlp_bda");
 }
 
 }  // namespace oomplan

@@ -88,18 +88,29 @@ std::string unsupported_local(const Layer& l, const ChunkOptions& o) {
   return {};
 }
 
+/// Linear attention on every rank, of any number of heads. Attention with an output gate is Megatron's: of a group that ranks
+/// share it takes a part of the queries and the whole gate (megatron/core/transformer/attention.py, 1dcf0dafa).
+std::string unsupported_slime(const Architecture& a, const Mixer& m, const ChunkOptions& o) {
+  if (!a.tower.kind.empty()) return "slime's models with a tower are not supported yet: a specification of the text alone";
+  if (m.output_gate && m.kv_heads < o.te.tensor)
+    return fmt::format("Megatron itself fails with an output gate of attention in {} groups on {} ranks", m.kv_heads,
+                       o.te.tensor);
+  return {};
+}
+
 /// GatedDeltaNet and attention with an output gate, as RL frameworks' bridges make them.
 std::string unsupported_linear(const Architecture& a, const Mixer& m, const ChunkOptions& o) {
   if (m.kind != MixerKind::gated_delta && !m.output_gate) return {};
   if (o.delta_chunks == 0) return "Megatron with layers other than attention is not supported yet";
   const std::array<std::pair<bool, const char*>, 5> beside{
-      {{o.te.context > 1 && o.packed > 0, "context parallelism of packed sequences"},
+      {{o.te.context > 1 && o.packed > 0 && !o.of_slime, "context parallelism of packed sequences"},
        {o.adapters.rank > 0, "adapters"},
        {o.te.fp8 != Fp8Recipe::none, "fp8"},
        {is_local(o), "Megatron's own modules"},
        {o.settings.fsdp != MegatronFsdpStrategy::off, "Megatron-FSDP"}}};
   for (const auto& [is, what] : beside)
     if (is) return std::string(what) + " beside linear attention under Megatron: not supported yet";
+  if (o.of_slime) return unsupported_slime(a, m, o);
   if (m.output_gate && m.kv_heads < o.te.tensor && (o.te.tensor % m.kv_heads != 0 || m.heads % o.te.tensor != 0))
     return fmt::format("Megatron itself refuses {} heads in {} groups on {} ranks", m.heads, m.kv_heads, o.te.tensor);
   if (const std::int64_t ranks = o.te.tensor * o.te.context; m.kind == MixerKind::gated_delta && m.linear_key_heads % ranks != 0)
@@ -167,8 +178,11 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
       return "this feed-forward under Megatron is not supported yet";
     }
     if (std::string why = unsupported_activation(f, o); !why.empty()) return why;
-    if (run.layer.norm_place != NormPlace::pre || m.span != AttentionSpan::full || m.sinks || m.softcap ||
-        (m.qk_norm != QkNorm::none && m.qk_norm != QkNorm::head))
+    const bool slime_norms = o.of_slime && run.layer.norm_place == NormPlace::pre_and_post && m.kind == MixerKind::attention &&
+                             f.kind == FeedForwardKind::gated && !is_local(o) && o.te.fp8 == Fp8Recipe::none;
+    const bool slime_heads = o.of_slime && m.qk_norm == QkNorm::full && !is_local(o);
+    if ((run.layer.norm_place != NormPlace::pre && !slime_norms) || m.span != AttentionSpan::full || m.sinks || m.softcap ||
+        (m.qk_norm != QkNorm::none && m.qk_norm != QkNorm::head && !slime_heads))
       return "this architecture under Megatron is not supported yet";
     const bool from_one = run.layer.norm == NormKind::rms_plus_one && o.delta_chunks > 0;  // layernorm_zero_centered_gamma
     if (run.layer.norm != NormKind::rms && run.layer.norm != NormKind::layer && !from_one)

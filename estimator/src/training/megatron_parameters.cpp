@@ -2,6 +2,7 @@
 #include <set>
 #include <utility>
 
+#include "layers/families.hpp"
 #include "layers/megatron_vision.hpp"
 #include "layers/te_fp8_tensors.hpp"
 #include "training/megatron_plan.hpp"
@@ -45,8 +46,11 @@ class Counter {
   /// `wide`: its products stay in 16 bits.
   void layer(const Layer& l, bool wide) {
     wide_ = wide;
+    const bool behind = l.norm_place == NormPlace::pre_and_post;
     attention(l);
+    if (behind) norm(l.norm, a_.hidden);
     feed_forward(l);
+    if (behind) norm(l.norm, a_.hidden);
     wide_ = false;
   }
 
@@ -65,7 +69,7 @@ class Counter {
     const Mixer& m = l.mixer;
     const std::int64_t t = o_.te.tensor;
     if (m.kind == MixerKind::mla) return latent_attention(l);
-    if (m.kind == MixerKind::gated_delta) return linear_attention(l);
+    if (m.kind == MixerKind::gated_delta) return o_.of_slime ? whole_linear_attention(l) : linear_attention(l);
     const std::int64_t projected = ((m.output_gate ? 2 : 1) * m.heads + 2 * m.kv_heads) * m.head_dim / t;
     matrix(a_.hidden, m.heads * m.head_dim / t);
     if (m.out_bias) vector(a_.hidden);
@@ -79,6 +83,10 @@ class Counter {
       norm(l.norm, m.head_dim);
       norm(l.norm, m.head_dim);
     }
+    if (m.qk_norm == QkNorm::full) {  // of all ranks' heads
+      norm(l.norm, m.heads * m.head_dim);
+      norm(l.norm, m.kv_heads * m.head_dim);
+    }
   }
   /// GatedDeltaNet: its own vectors, the product and its norm, the convolution, the norm of a head, and the product back.
   void linear_attention(const Layer& l) {
@@ -91,6 +99,23 @@ class Counter {
     vector(convolved / t * m.conv_kernel);
     norm(NormKind::rms, m.linear_value_dim);
     matrix(a_.hidden, values / t);
+  }
+  /// slime's: PyTorch's own modules, whole on every rank, and the norm in front of them.
+  void whole_linear_attention(const Layer& l) {
+    const Mixer& m = l.mixer;
+    const FamilyCode* code = find_family_code(a_.family);
+    const std::int64_t values = m.linear_value_heads * m.linear_value_dim,
+                       convolved = 2 * m.linear_key_heads * m.linear_key_dim + values;
+    const auto plain = [&](std::int64_t elements) { dense.push_back({elements}); };
+    for (int n = 0; n < 2; ++n) vector(m.linear_value_heads);
+    plain(convolved * m.conv_kernel);
+    if (code != nullptr && code->delta_apart)
+      for (const std::int64_t rows : {convolved, values, m.linear_value_heads, m.linear_value_heads}) plain(rows * a_.hidden);
+    else
+      for (const std::int64_t rows : {convolved + values, 2 * m.linear_value_heads}) plain(rows * a_.hidden);
+    vector(m.linear_value_dim);
+    plain(a_.hidden * values);
+    vector(a_.hidden);
   }
   /// Down-projections are on every rank, unless they are split.
   void latent_attention(const Layer& l) {

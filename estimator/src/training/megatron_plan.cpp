@@ -1,6 +1,7 @@
 #include "training/megatron_plan.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -365,6 +366,7 @@ ChunkOptions without_gradients(ChunkOptions o, bool trains) {
   o.recompute = Recompute::none;
   if (o.actor) o.actor->entropy = trains && !copies_logits(o.actor->kind);  // slime: --use-rollout-entropy
   if (o.actor) o.actor->topk = 0;
+  if (o.of_slime) o.idle_mtp += std::exchange(o.mtp, 0);  // mtp_kwargs are those of training (megatron_utils/model.py)
   return o;
 }
 
@@ -375,9 +377,11 @@ void see_sequences(ChunkOptions& o, const Architecture& a, const Trainer& t, con
   const std::int64_t sequences = t.sequences_per_micro_batch > 0 ? 1 : std::max<std::int64_t>(1, tokens / length);
   if (t.sequences_per_micro_batch == 0) o.packed = std::min<std::int64_t>(3, sequences);
   const bool linear = std::ranges::any_of(a.runs, [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; });
-  if (!linear || !t.loop.joins_images_itself) return;
+  o.of_slime = has_slime_layers(t);
+  if (!linear || (!t.loop.joins_images_itself && !o.of_slime)) return;
   constexpr std::int64_t kChunk = 64;
   o.delta_chunks = sequences * ceil_div(tokens / sequences, kChunk);
+  if (o.of_slime) return;
   // apply_rotary_pos_emb_in_fp32 (mbridge/models/qwen3_5/qwen3_5_vl_bridge.py, 10cb17f; qwen35_vl_provider.py, 0.5.2)
   o.rotary_in_fp32 = t.megatron.maker == ModelMaker::mbridge;
 }

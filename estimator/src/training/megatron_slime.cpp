@@ -8,6 +8,8 @@ namespace oomplan {
 
 bool copies_logits(ActorLossKind kind) { return kind == ActorLossKind::slime_whole || kind == ActorLossKind::slime_samples; }
 
+bool has_slime_layers(const Trainer& t) { return t.loop.says_loss; }
+
 std::optional<SlimeCut> slime_cut(const Trainer& t, const MegatronUse& use) {
   SlimeCut out;
   if (use.critic) return std::nullopt;  // its loss takes one number a token

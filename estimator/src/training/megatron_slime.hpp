@@ -17,6 +17,9 @@ struct SlimeCut {
 /// nullopt: the loss is none of slime's.
 std::optional<SlimeCut> slime_cut(const Trainer&, const MegatronUse&);
 ActorLoss slime_loss(const Trainer&, const SlimeCut&, bool supervised);
+/// Layers that Megatron has not are those of slime's specifications (slime_plugins/models) and of its patch of Megatron
+/// (docker/patch).
+bool has_slime_layers(const Trainer&);
 /// slime's losses of 0.3.0 and before, and Relax's.
 bool copies_logits(ActorLossKind);
 

@@ -4,6 +4,8 @@
 // Legend: W GPUs, t tensor, p pipeline, c context, e expert, u expert tensor, d data ranks; v chunks of a stage.
 #pragma once
 #include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "frontends/megatron/arguments.hpp"
 
@@ -38,7 +40,7 @@ void check_fp8(const Arguments&, const Run&, Complaints&);
 /// All of them.
 void check(const Arguments&, const Run&, Built, Complaints&);
 
-/// What Megatron runs and is not described: "not supported yet: ...".
-void refuse_unsupported(const Arguments&, const Run&, Complaints&);
+/// What Megatron runs and is not described: "not supported yet: ...". `described`: arguments that a framework describes itself.
+void refuse_unsupported(const Arguments&, const Run&, Complaints&, const std::vector<std::string_view>& described = {});
 
 }  // namespace oomplan::megatron

@@ -33,8 +33,9 @@ bool has_setting(std::string_view argument) {
 }
 
 /// Rows of the table that name what is not described.
-void refuse_rows(const Arguments& a, Complaints& out) {
+void refuse_rows(const Arguments& a, const std::vector<std::string_view>& described, Complaints& out) {
   for (const Flag& flag : flags()) {
+    if (std::find(described.begin(), described.end(), flag.name) != described.end()) continue;
     if (flag.memory.empty() || flag.memory == "read" || !a.given(flag.name) || has_setting(flag.name)) continue;
     const auto& v = a.value(flag.name);
     const bool nothing = flag.otherwise->is_null() && (v.is_null() || v == false || v == 0);
@@ -69,10 +70,21 @@ void refuse_experts(const Arguments& a, Complaints& out) {
     refuse(a, "moe_aux_loss_coeff", "a coefficient above 0", "a router without an auxiliary loss", out);
 }
 
+/// _vocab_size_with_padding (megatron/training/tokenizer/tokenizer.py): described are multiples of 128 for every rank, and what
+/// comes out the same.
+void refuse_padding(const Arguments& a, const Run& r, Complaints& out) {
+  constexpr std::int64_t kDescribed = 128, kMostRows = std::int64_t{1} << 40;
+  const std::int64_t unit = a.whole_or("make_vocab_size_divisible_by", kDescribed), rows = a.whole_or("vocab_size", 0);
+  const auto padded = [&](std::int64_t to) { return (rows + to * r.tensor - 1) / (to * r.tensor) * (to * r.tensor); };
+  if (unit == kDescribed || a.has("padded_vocab_size")) return;
+  if (unit > 0 && unit < kMostRows / r.tensor && rows > 0 && rows < kMostRows && padded(unit) == padded(kDescribed)) return;
+  refuse(a, "make_vocab_size_divisible_by", "128", "another padding of the vocabulary", out);
+}
+
 }  // namespace
 
-void refuse_unsupported(const Arguments& a, const Run& r, Complaints& out) {
-  refuse_rows(a, out);
+void refuse_unsupported(const Arguments& a, const Run& r, Complaints& out, const std::vector<std::string_view>& described) {
+  refuse_rows(a, described, out);
   refuse_experts(a, out);
   refuse_fp8(a, out);
   if (!a.on("bf16")) refuse(a, a.on("fp16") ? "fp16" : "bf16", "--bf16", "other formats than bf16 with fp32 masters", out);
@@ -84,8 +96,7 @@ void refuse_unsupported(const Arguments& a, const Run& r, Complaints& out) {
     refuse(a, "pipeline_model_parallel_layout", "even stages, or the layers of the first and last one", "stages by a layout",
            out);
   if (a.on("distribute_saved_activations")) refuse(a, "distribute_saved_activations", "nothing", "distributed inputs", out);
-  if (a.whole_or("make_vocab_size_divisible_by", 128) != 128)
-    refuse(a, "make_vocab_size_divisible_by", "128", "another padding of the vocabulary", out);
+  refuse_padding(a, r, out);
   if (r.chunks > 1 && !a.on("overlap_p2p_comm"))
     refuse(a, "overlap_p2p_comm", "nothing", "the interleaved schedule without overlapped communication", out);
   if (a.text("transformer_impl") == "inference_optimized")

@@ -9,6 +9,7 @@
 #include <oomplan/units/bytes.hpp>
 #include <oomplan/units/errors.hpp>
 
+#include "catalog/text_alone.hpp"
 #include "frontends/defaults.hpp"
 #include "frontends/megatron/model.hpp"
 #include "frontends/megatron/settings.hpp"
@@ -17,6 +18,7 @@
 #include "frontends/slime/meaning.hpp"
 #include "frontends/slime/rules.hpp"
 #include "frontends/slime/servers.hpp"
+#include "frontends/slime/specifications.hpp"
 
 namespace oomplan::slime {
 namespace {
@@ -56,14 +58,25 @@ class JobWriter {
       return nullptr;
     }
     if (m_.trains) compare(*found, name_);
+    if (m_.trains) check_layers(t_, *found, name_);
+    const Specification* layers = specification_of(t_);
+    text_alone_ = layers != nullptr && layers->text_alone && !found->tower.kind.empty();
     stored_ = !found->quantization.method.empty();
     if (m_.serves && m_.trains && stored_) tell_formats(found->quantization.method);
     const megatron::Arguments& a = t_.megatron;
     if (a.number("attention_dropout") == 0 && a.number("hidden_dropout") == 0) return nullptr;  // as the catalog has it
+    if (text_alone_ && m_.serves) refuse_dropout();
     auto with = std::make_shared<Architecture>(*found);
+    if (text_alone_) with->tower = {};
     with->attention_dropout = a.number("attention_dropout");
     with->hidden_dropout = with->embedding_dropout = a.number("hidden_dropout");
     return with;
+  }
+  /// The trainer's model has none of the tower that the servers' has.
+  void refuse_dropout() {
+    t_.told.add("--hidden-dropout", "dropout of a checkpoint with a tower", "--attention-dropout 0 --hidden-dropout 0",
+                "not supported yet: dropout of the text alone of a checkpoint that servers have whole");
+    t_.told.problems.back().kind = ProblemKind::not_supported;
   }
   /// New weights are converted for the servers into what the checkpoint has
   /// (slime/backends/megatron_utils/megatron_to_hf/processors); Megatron builds the model in 16 bits, of its own flags.
@@ -246,7 +259,7 @@ class JobWriter {
 
   void learner(const std::string& role, RoleKind kind) {
     text_.roles.push_back({kind, place("--actor-num-gpus-per-node")});
-    own(role + ".model", name_, "hf_checkpoint");
+    own(role + ".model", text_alone_ ? name_ + std::string(kTextAlone) : name_, "hf_checkpoint");
     megatron::RoleSettings said = megatron::settings_of(t_.megatron, m_.run, role, t_.told);
     // batches and the loss are slime's
     std::erase_if(said.settings, [](const Setting& s) {
@@ -258,6 +271,8 @@ class JobWriter {
     if (!m_.supervised) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
     host(role);
     if (m_.serves && kind != RoleKind::critic) update();
+    if (t_.megatron.whole_or("mtp_num_layers", 0) > 0 && !t_.own.on("enable_mtp_training"))
+      own(role + ".mtp_runs", "false", "enable_mtp_training");
     loss(role);
     batch(role);
     if (kind != RoleKind::critic) tell(role);
@@ -404,8 +419,9 @@ class JobWriter {
   SlimeText t_;
   SlimeMeaning m_;
   NativeText text_;
-  std::string name_;     ///< of the model
-  bool stored_ = false;  ///< its checkpoint is quantised
+  std::string name_;         ///< of the model
+  bool stored_ = false;      ///< its checkpoint is quantised
+  bool text_alone_ = false;  ///< the trainer has its text alone
   std::int64_t prompt_ = 0, response_ = 0;
 };
 

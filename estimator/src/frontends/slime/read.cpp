@@ -15,6 +15,7 @@
 #include "frontends/command_length.hpp"
 #include "frontends/megatron/flag_table.hpp"
 #include "frontends/shell_words.hpp"
+#include "frontends/slime/specifications.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan::slime {
@@ -307,20 +308,9 @@ class Reader {
     return Json(text);
   }
 
-  /// Flags of Megatron as slime installs it (docker/patch/*/megatron.patch): layers that are not described.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPatched{
-      {{"--post-self-attn-layernorm", "norms behind attention"},
-       {"--post-mlp-layernorm", "norms behind the feed-forward"},
-       {"--use-gated-attention", "gated attention"}}};
-
   void unknown(const Chunk& chunk) {
     if (chunk.written.starts_with("--router-")) return;  // sglang_router's: one process without a GPU
-    for (const auto& [flag, what] : kPatched)
-      if (chunk.written == flag) {
-        out_.told.add(chunk.written, "the flag", "nothing", fmt::format("not supported yet: {}", what));
-        out_.told.problems.back().kind = ProblemKind::not_supported;
-        return;
-      }
+    if (is_patched(chunk.written)) return out_.patched.push_back(chunk.written);
     std::string hyphens = chunk.written;
     std::replace(hyphens.begin(), hyphens.end(), '_', '-');
     std::vector<std::string> names = spellings(out_.release);

@@ -8,12 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "frontends/megatron/flag_table.hpp"
+#include "frontends/slime/specifications.hpp"
 
 namespace oomplan::slime {
 namespace {
 
 /// Switches and words of slime that are not described, with the value that is. Sources: slime/utils/arguments.py.
-constexpr std::array<NotYet, 19> kNotYet{{
+constexpr std::array kNotYet = std::to_array<NotYet>({
     {"train_backend", "slime's other training backends", "megatron"},
     {"loss_type", "losses of your own", "policy_loss or sft_loss"},
     {"rollout_external_engine_addrs", "servers that somebody else started"},
@@ -23,17 +24,15 @@ constexpr std::array<NotYet, 19> kNotYet{{
     {"only_train_params_name_list", "models of which a part is trained"},
     {"freeze_params_name_list", "models of which a part is frozen"},
     {"freeze_indexer", "models of which a part is frozen"},
-    {"enable_mtp_training", "multi-token prediction that is trained"},
     {"allgather_cp", "context parallelism by all-gathers"},
     {"qkv_format", "padded sequences", "thd"},
     {"custom_model_provider_path", "a model of your own code"},
     {"multimodal_keys", "images beside the text"},
     {"balance_by_flops", "micro-batches that may exceed their budget"},
-    {"use_routing_replay", "experts' routes that are replayed"},
-    {"use_rollout_routing_replay", "experts' routes that are replayed"},
+    {"qwen_gdn_backend", "FlashQLA's gated delta rules", "fla"},
     {"megatron_deepgemm_forward_layers", "layers whose forward pass runs in fp8"},
     {"megatron_deepgemm_moe_forward_layers", "layers whose forward pass runs in fp8"},
-}};
+});
 
 class Checker {
  public:
@@ -52,7 +51,7 @@ class Checker {
     if (t_.told.problems.size() > before) of_stray_words(before);
     const std::size_t theirs = t_.told.problems.size();
     not_yet();
-    if (m_.trains) megatron::refuse_unsupported(t_.megatron, m_.run, t_.told);
+    if (m_.trains) megatron::refuse_unsupported(t_.megatron, m_.run, t_.told, described_flags(t_));
     for (std::size_t i = theirs; i < t_.told.problems.size(); ++i) t_.told.problems[i].kind = ProblemKind::not_supported;
   }
 
@@ -194,6 +193,10 @@ class Checker {
                   "not supported yet: experts that are rounded to 4 bits in every pass of the trainer");
     groups();
     roles();
+    replayed_routes();
+    if (t_.own.on("enable_mtp_training") && t_.megatron.on("cross_entropy_loss_fusion"))
+      wrong("enable_mtp_training", "the flag", "no --cross-entropy-loss-fusion beside it",
+            "not supported yet: multi-token prediction whose loss is fused");
     if (m_.critic && m_.run.pipeline > 1 && !t_.megatron.on("untie_embeddings_and_output_weights"))
       wrong("advantage_estimator", "'ppo'", "one pipeline stage",
             "not supported yet: a critic in stages whose model has its embedding as output layer");
@@ -246,6 +249,17 @@ class Checker {
         return refuse(fmt::format("model_path '{}'", g.model), "--hf-checkpoint", "servers of other models");
     }
     if (!alike(t_.groups)) refuse("groups that differ", "groups that are alike", "servers that are started differently");
+  }
+
+  /// Routes lie on the host (slime/utils/routing_replay.py). A router that replays some keeps them in two formats; under a
+  /// checkpoint nothing of it lives beyond its layer.
+  void replayed_routes() {
+    const megatron::Arguments& a = t_.megatron;
+    const bool whole = a.text("recompute_granularity") == "full" && a.text("recompute_method") == "uniform";
+    for (const char* name : {"use_routing_replay", "use_rollout_routing_replay"})
+      if (t_.own.on(name) && !whole)
+        return wrong(name, "the flag", "--recompute-granularity full --recompute-method uniform beside it",
+                     "not supported yet: experts' routes that are replayed without recomputation");
   }
 
   SlimeText& t_;
