@@ -27,7 +27,7 @@ enum class EngineKind : std::uint8_t { single, fsdp2, fsdp1, ddp, deepspeed, meg
 /// FSDP2 shards it: AReaL's Archon is a set of models and plans around FSDP2.
 constexpr bool shards_by_fsdp2(EngineKind e) { return e == EngineKind::fsdp2 || e == EngineKind::archon; }
 /// Which framework drives the engine: it decides wrapping, precision, loss head and what is freed between phases.
-enum class Framework : std::uint8_t { torch, areal, verl, agilerl, slime };
+enum class Framework : std::uint8_t { torch, areal, verl, agilerl, slime, relax };
 /// Implementation of the operators; decides what is saved for backward (layers/).
 /// LitGPT has two: its norm changed with release 0.4.6. torchtune has two: packed samples run under flex_attention.
 enum class Kernels : std::uint8_t {

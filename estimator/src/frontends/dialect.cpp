@@ -19,6 +19,7 @@
 #include "frontends/megatron/words.hpp"
 #include "frontends/native.hpp"
 #include "frontends/native_words.hpp"
+#include "frontends/relax/launched.hpp"
 #include "frontends/rewrite.hpp"
 #include "frontends/script_words.hpp"
 #include "frontends/servers/launched.hpp"
@@ -68,7 +69,7 @@ void refuse_other_frameworks(const Source& source) {
                              fmt::format("this is a configuration of {}, which oomplan does not read yet", framework)});
 }
 
-const std::array<Dialect, 6> kDialects{{
+const std::array<Dialect, 7> kDialects{{
     // before AReaL, whose files may begin with a defaults list, too
     {"verl",
      true,
@@ -94,6 +95,18 @@ const std::array<Dialect, 6> kDialects{{
      {areal::written},
      areal::entry_points,
      areal::take},
+    // before slime, whose programs have the same names
+    {"relax",
+     true,
+     false,
+     true,
+     [](const Source& source) { return slime::recognises(relax::family(), source); },
+     [](const Source& source, const Catalog& catalog) { return slime::words_of(relax::family(), source, catalog); },
+     [](const Source& source) { return slime::facts_json(relax::family(), source); },
+     nullptr,
+     {},
+     relax::entry_points,
+     [](Handing& handing) { return slime::take(relax::family(), handing); }},
     {"slime",
      true,
      false,
@@ -143,12 +156,11 @@ const std::array<Dialect, 6> kDialects{{
 }};
 
 void check_dialect(const std::string& dialect) {
-  const std::vector<std::string> known{"oomplan", "areal", "verl", "slime", "megatron", "server", "launch"};  // as they are told
+  const std::vector<std::string> known{"oomplan", "areal",    "verl",   "slime",
+                                       "relax",   "megatron", "server", "launch"};  // as they are told
   if (dialect.empty() || std::find(known.begin(), known.end(), dialect) != known.end()) return;
-  for (const std::string_view later : {"relax", "oumi"})
-    if (dialect == later)
-      throw InputError(
-          {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), {}, "not supported yet"});
+  if (dialect == "oumi")
+    throw InputError({{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), {}, "not supported yet"});
   throw InputError(
       {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), nearest(dialect, known), {}});
 }

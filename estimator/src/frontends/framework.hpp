@@ -57,6 +57,10 @@ namespace slime {
 FrameworkRow framework_row();
 std::vector<DefaultRow> default_rows();
 }  // namespace slime
+namespace relax {
+FrameworkRow framework_row();
+std::vector<DefaultRow> default_rows();
+}  // namespace relax
 namespace torch {
 FrameworkRow framework_row();
 std::vector<DefaultRow> default_rows();

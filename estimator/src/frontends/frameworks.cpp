@@ -8,8 +8,8 @@
 namespace oomplan {
 
 std::span<const FrameworkRow> framework_rows() {
-  static const std::array<FrameworkRow, 5> rows{torch::framework_row(), areal::framework_row(), verl::framework_row(),
-                                                agilerl::framework_row(), slime::framework_row()};
+  static const std::array<FrameworkRow, 6> rows{torch::framework_row(),   areal::framework_row(), verl::framework_row(),
+                                                agilerl::framework_row(), slime::framework_row(), relax::framework_row()};
   return rows;
 }
 

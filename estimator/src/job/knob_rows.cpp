@@ -144,9 +144,9 @@ std::vector<Knob> job_rows() {
       row("model", of, text, {get_job_model, set_job_model}, semantics,
           "model of every role that names none: name, hub id or path"),
       one_of(row("framework", of, text, {get_framework, set_framework}, semantics,
-                 "what drives the training engines, with its version: areal 1.0.4, verl 0.9.0, agilerl 2.8, slime 0.3.1, torch "
-                 "or torch 2.2"),
-             {"areal", "verl", "agilerl", "slime", "torch"}),
+                 "what drives the training engines, with its version: areal 1.0.4, verl 0.9.0, agilerl 2.8, slime 0.3.1, relax "
+                 "2026.08, torch or torch 2.2"),
+             {"areal", "verl", "agilerl", "slime", "relax", "torch"}),
       within(row("prompt_tokens", of, count, knob::count<&Job::prompt_tokens>(), semantics, "longest prompt"),
              {0, kTokenLimit.most}, "tokens"),
       within(row("response_tokens", of, count, knob::count<&Job::response_tokens>(), semantics, "longest response"),

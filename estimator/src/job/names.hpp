@@ -33,11 +33,12 @@ inline constexpr std::array<std::pair<EngineKind, std::string_view>, 9> kNames<E
                                                                                             {EngineKind::archon, "archon"}}};
 
 template <>
-inline constexpr std::array<std::pair<Framework, std::string_view>, 5> kNames<Framework>{{{Framework::areal, "areal"},
+inline constexpr std::array<std::pair<Framework, std::string_view>, 6> kNames<Framework>{{{Framework::areal, "areal"},
                                                                                           {Framework::verl, "verl"},
                                                                                           {Framework::agilerl, "agilerl"},
                                                                                           {Framework::torch, "torch"},
-                                                                                          {Framework::slime, "slime"}}};
+                                                                                          {Framework::slime, "slime"},
+                                                                                          {Framework::relax, "relax"}}};
 
 template <>
 inline constexpr std::array<std::pair<Kernels, std::string_view>, 10> kNames<Kernels>{

@@ -13,6 +13,7 @@ std::string teacher_name(std::size_t n) {
 std::optional<RoleKind> kind_of_role_named(std::string_view name) {
   for (std::size_t n = 2; n <= kMostTeachers; ++n)
     if (name == teacher_name(n)) return RoleKind::teacher;
+  if (name == kActorForward) return RoleKind::reference;
   return parse<RoleKind>(name);
 }
 
@@ -20,6 +21,7 @@ std::vector<std::string> role_names() {
   std::vector<std::string> out;
   for (const std::string& kind : spellings<RoleKind>()) {
     out.push_back(kind);
+    if (kind == spelling(RoleKind::reference)) out.emplace_back(kActorForward);
     if (kind == spelling(RoleKind::teacher))
       for (std::size_t n = 2; n <= kMostTeachers; ++n) out.push_back(teacher_name(n));
   }

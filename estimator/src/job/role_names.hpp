@@ -11,6 +11,8 @@
 namespace oomplan {
 
 inline constexpr std::size_t kMostTeachers = 8;
+/// The actor's weights on GPUs of their own, which compute log-probs (Relax): a reference that is sent every update.
+inline constexpr std::string_view kActorForward = "actor_fwd";
 
 /// Roles that serve under a server's engine and compute passes of their own under another.
 constexpr bool does_as_its_engine(RoleKind kind) { return kind == RoleKind::teacher || kind == RoleKind::reward; }
@@ -18,7 +20,7 @@ constexpr bool does_as_its_engine(RoleKind kind) { return kind == RoleKind::teac
 /// "teacher", "teacher_2", … of the n-th teacher, which counts from 1.
 std::string teacher_name(std::size_t n);
 std::optional<RoleKind> kind_of_role_named(std::string_view);
-/// "rollout", …, "teacher", "teacher_2" to "teacher_8", "trainer", "server".
+/// "rollout", …, "actor_fwd", "teacher", "teacher_2" to "teacher_8", "trainer", "server".
 std::vector<std::string> role_names();
 
 }  // namespace oomplan

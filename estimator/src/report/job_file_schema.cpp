@@ -102,6 +102,7 @@ std::string job_file_schema() {
     if (word == spelling(RoleKind::teacher))
       more[fmt::format("^{}_[2-{}]$", word, kMostTeachers)] = Json{{"$ref", "#/properties/" + word}};
     properties[word] = std::move(settings);
+    if (word == spelling(RoleKind::reference)) properties[std::string(kActorForward)] = Json{{"$ref", "#/properties/" + word}};
   }
   const Json schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                     {"title", "a job file of oomplan"},

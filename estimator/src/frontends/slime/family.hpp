@@ -21,15 +21,22 @@ struct NotYet {
 
 struct Family {
   Framework framework;
-  std::string_view word;     ///< of the dialect and of the version: "slime"
-  std::string_view name;     ///< as it is told
-  std::string_view code;     ///< the folder of its Python: "slime"
-  std::string_view program;  ///< what a command starts: "train.py or train_async.py"
+  std::string_view word;                        ///< of the dialect and of the version: "slime"
+  std::string_view name;                        ///< as it is told
+  std::string_view code;                        ///< the folder of its Python: "slime"
+  std::string_view trainer, server, placement;  ///< its files about them, for facts
+  std::string_view program;                     ///< what a command starts: "train.py or train_async.py"
   const FlagTable& (*flags)();
   std::span<const NotYet> not_yet;
+  std::span<const NotYet> later = {};        ///< flags of states behind the table that change what is trained
+  std::span<const std::string_view> beside;  ///< beginnings of flags for processes without a share in GPUs, or refused elsewhere
+  std::string_view loss = {};                ///< cross_entropy of all releases; "": by release, slime's
+  bool log_prob_budget = false;              ///< log-probs of weights that are swapped in have a budget of their own
   /// Settings that the framework itself derives from its flags before all else; nullptr: none.
   void (*prepare)(SlimeText&) = nullptr;
-  /// Facts and roles of its own, behind those of the family; nullptr: none.
+  /// Which roles there are, and with how many GPUs, where it is not as in slime; nullptr: as in slime.
+  void (*share)(SlimeText&, SlimeMeaning&) = nullptr;
+  /// Facts of its own, behind those of the family; nullptr: none.
   void (*tell)(SlimeText&, SlimeMeaning&) = nullptr;
   /// What it refuses beside the family's checks, and instead of slime's own; nullptr: slime's.
   void (*check)(SlimeText&, const SlimeMeaning&) = nullptr;

@@ -59,6 +59,9 @@ void derive_update(Derivation& d, Role& rollout, Role& actor) {
   derive_bucket(d, actor.trainer, "update_weights_bucket_mib");
 }
 
+/// sglang_router's: one process without a GPU.
+constexpr std::string_view kBeside[] = {"--router-"};
+
 const FlagTable& flags() {
   static const FlagTable table("frameworks/slime.json");
   return table;
@@ -71,9 +74,13 @@ const Family& family() {
                             .word = "slime",
                             .name = "slime",
                             .code = "slime",
+                            .trainer = "slime/backends/megatron_utils",
+                            .server = "slime/backends/sglang_utils",
+                            .placement = "slime/ray/placement_group.py",
                             .program = "train.py or train_async.py",
                             .flags = flags,
-                            .not_yet = not_yet()};
+                            .not_yet = not_yet(),
+                            .beside = kBeside};
   return slime;
 }
 

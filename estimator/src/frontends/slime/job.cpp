@@ -1,6 +1,7 @@
 #include "frontends/slime/job.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -146,6 +147,8 @@ class JobWriter {
     lengths();
     if (m_.serves) rollout();
     if (m_.trains) trainers();
+    for (const Forward& role : m_.apart)
+      if (role.starts) forward(role);
     add_beside(text_, source_);
     for (const std::string& text : source_.overrides) {
       if (text.starts_with("--") || text.starts_with("~--") || text.starts_with(kModelKey)) continue;  // read with the command
@@ -260,13 +263,7 @@ class JobWriter {
   void learner(const std::string& role, RoleKind kind) {
     text_.roles.push_back({kind, place("--actor-num-gpus-per-node")});
     own(role + ".model", text_alone_ ? name_ + std::string(kTextAlone) : name_, "hf_checkpoint");
-    megatron::RoleSettings said = megatron::settings_of(t_.megatron, m_.run, role, t_.told);
-    // batches and the loss are slime's
-    std::erase_if(said.settings, [](const Setting& s) {
-      return s.key.ends_with(".micro_batches") || s.key.ends_with(".sequences_per_micro_batch") ||
-             s.key.ends_with(".sequence_tokens") || s.key.ends_with(".cross_entropy") || s.key.ends_with(".attention_mask");
-    });
-    text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
+    of_megatron(t_.megatron, m_.run, role);
     if (m_.colocated && kind != RoleKind::critic) put(role + ".beside", "rollout", "--colocate");
     if (!m_.supervised) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
     host(role);
@@ -276,6 +273,37 @@ class JobWriter {
     loss(role);
     batch(role);
     if (kind != RoleKind::critic) tell(role);
+  }
+
+  /// Megatron's settings of a role. Batches and the loss are the framework's.
+  void of_megatron(const megatron::Arguments& arguments, const megatron::Run& run, const std::string& role) {
+    megatron::RoleSettings said = megatron::settings_of(arguments, run, role, t_.told);
+    std::erase_if(said.settings, [](const Setting& s) {
+      return s.key.ends_with(".micro_batches") || s.key.ends_with(".sequences_per_micro_batch") ||
+             s.key.ends_with(".sequence_tokens") || s.key.ends_with(".cross_entropy") || s.key.ends_with(".attention_mask");
+    });
+    text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
+  }
+
+  /// Weights alone, on GPUs of its own: what its engine would do in training is not asked.
+  void forward(const Forward& role) {
+    text_.roles.push_back({RoleKind::reference, place("--resource"), role.name});
+    own(role.name + ".model", name_, "hf_checkpoint");
+    const std::size_t before = text_.settings.size();
+    of_megatron(role.arguments, role.run, role.name);
+    constexpr std::array<std::string_view, 10> kOfTraining{
+        "optimizer", "distributed_optimizer", "gradient_", "defer_", "wgrad_", "precision", "exp_avg", "fp32_", "overlap_",
+        "recompute"};
+    const auto of_training = [&](const Setting& s) {
+      const std::string_view knob = std::string_view(s.key).substr(role.name.size() + 1);
+      return std::any_of(kOfTraining.begin(), kOfTraining.end(), [&](std::string_view k) { return knob.starts_with(k); });
+    };
+    const auto first = text_.settings.begin() + static_cast<std::ptrdiff_t>(before);
+    text_.settings.erase(std::remove_if(first, text_.settings.end(), of_training), text_.settings.end());
+    loss(role.name);
+    const std::int64_t each = std::max<std::int64_t>(1, longest());
+    const std::int64_t budget = role.tokens > 0 ? std::max(role.tokens * role.run.context, each) : each;
+    put(role.name + ".tokens_per_micro_batch", fmt::format("{}", padded(budget, role.run)), "--ref-actor-config");
   }
 
   /// Sets of weights that TensorBackuper has, and the margin of torch_memory_saver (slime/backends/megatron_utils/actor.py:
@@ -308,7 +336,8 @@ class JobWriter {
   bool by_bridge() const { return t_.own.text("megatron_to_hf_mode") == "bridge"; }
 
   /// slime/backends/megatron_utils/loss.py: get_log_probs_and_entropy, of 0.2.4 sample by sample, of 0.3.0 of a copy.
-  static const char* loss_of(Release release) {
+  std::string loss_of(Release release) const {
+    if (!t_.family->loss.empty()) return std::string(t_.family->loss);
     if (release.since("0.3.0")) return release.since("0.3.1") ? "slime" : "slime_whole";
     return release.since("0.2.2") ? "slime_samples" : "slime_divided";
   }
@@ -346,13 +375,13 @@ class JobWriter {
     const std::int64_t fit = longest() == 0 ? 1 : dynamic ? std::max<std::int64_t>(1, budget / each) : sequences;
     budget = std::max(budget, each);
     if (m_.global_batch > 0 && longest() > 0) budget = std::min(budget, m_.global_batch * each);
-    const std::int64_t unit = m_.run.tensor * std::max<std::int64_t>(1, o.whole_or("data_pad_size_multiplier", 128));
-    const std::int64_t padded = (budget + context * unit - 1) / (context * unit) * unit * context;
-    const char* flag = dynamic ? "max_tokens_per_gpu" : "micro_batch_size";
-    if (dynamic)
-      own(role + ".tokens_per_micro_batch", fmt::format("{}", padded), flag);
-    else
-      put(role + ".tokens_per_micro_batch", fmt::format("{}", padded), t_.megatron.place(flag));
+    const std::string tokens = fmt::format("{}", padded(budget, m_.run));
+    if (dynamic) {
+      own(role + ".tokens_per_micro_batch", tokens, "max_tokens_per_gpu");
+      log_prob_budget(role, budget);
+    } else {
+      put(role + ".tokens_per_micro_batch", tokens, t_.megatron.place("micro_batch_size"));
+    }
     if (m_.global_batch == 0 && !m_.supervised) return;
     // of samples whose lengths no flag says each may go alone: the most that can be in flight
     const std::int64_t all = (m_.global_batch + fit - 1) / fit;
@@ -361,19 +390,35 @@ class JobWriter {
     put(role + ".micro_batches", fmt::format("{}", (each_rank + group - 1) / group * group), batch_flag(), false);
   }
 
+  std::int64_t padded(std::int64_t budget, const megatron::Run& run) const {
+    const std::int64_t unit =
+        run.context * run.tensor * std::max<std::int64_t>(1, t_.own.whole_or("data_pad_size_multiplier", 128));
+    return (budget + unit - 1) / unit * unit;
+  }
+  /// Passes of weights that are swapped in have it (relax/backends/megatron/actor.py: train_actor).
+  void log_prob_budget(const std::string& role, std::int64_t budget) {
+    const auto tokens = t_.own.whole("log_probs_max_tokens_per_gpu");
+    if (!t_.family->log_prob_budget || !tokens || !m_.swaps || !(m_.reference || m_.teacher)) return;
+    std::int64_t own_budget = std::max(*tokens * m_.run.context, budget);
+    if (m_.global_batch > 0) own_budget = std::min(own_budget, m_.global_batch * std::max<std::int64_t>(1, longest()));
+    if (own_budget > budget)
+      own(role + ".logprob_tokens_per_micro_batch", fmt::format("{}", padded(own_budget, m_.run)),
+          "log_probs_max_tokens_per_gpu");
+  }
+
   /// What the answer rests on, and what is not in it.
   void tell(const std::string& role) {
-    if (m_.reference)
+    if (m_.reference && m_.swaps)
       note(Note::Level::info, t_.own.on("use_kl_loss") ? "--use-kl-loss" : "--kl-coef",
            fmt::format("the reference's weights take the place of the actor's for their pass: {}.log_probs is both", role));
-    if (m_.teacher)
+    if (m_.teacher && m_.swaps)
       note(Note::Level::info, "--opd-type",
            fmt::format("the teacher's weights take the place of the actor's for their pass: {}.log_probs is both", role));
     if (takes_log_probs_of_training())
       note(Note::Level::info, batch_flag(),
            fmt::format("{} takes the log-probs of the training pass, and runs no pass for them: {}.log_probs is not there",
                        name(), role));
-    if (t_.own.has("log_probs_max_tokens_per_gpu"))
+    if (t_.own.has("log_probs_max_tokens_per_gpu") && !t_.family->log_prob_budget)
       note(Note::Level::warning, t_.own.place("log_probs_max_tokens_per_gpu"),
            fmt::format("{} reads it nowhere: log-probs have the budget of training", name()));
     if (t_.own.has("custom_config_path") && (!source_.open || !source_.open(t_.own.text("custom_config_path"))))

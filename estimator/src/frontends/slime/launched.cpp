@@ -44,7 +44,8 @@ std::span<const EntryPoint> entry_points() { return kPrograms; }
 
 Source take(const Family& family, Handing& handing) {
   Source out = handing.asked();
-  std::vector<std::string> line{launch::last_part(handing.launch().entry.name)};
+  const std::string program = launch::last_part(handing.launch().entry.name);
+  std::vector<std::string> line{program.ends_with(".py") ? program : program + ".py"};  // a module, too, is a file
   const auto& words = handing.words();
   line.insert(line.end(), words.begin() + static_cast<std::ptrdiff_t>(std::min(handing.first_argument(), words.size())),
               words.end());

@@ -151,6 +151,7 @@ class Teller {
     m_.global_batch = global_batch();
     megatron::Complaints unheard;  // told by rules
     m_.run = megatron::derive(t_.megatron, m_.actor_gpus, megatron::Built::by_arguments, unheard);
+    if (t_.family->share != nullptr) t_.family->share(t_, m_);
   }
   /// slime_validate_args: of --num-steps-per-rollout a part of the rollout's sequences.
   std::int64_t global_batch() const {
@@ -188,7 +189,8 @@ class Teller {
     code(r + "engine", "megatron", "--train-backend");
     derived(r + "gpus", m_.actor_gpus, "--actor-num-nodes x --actor-num-gpus-per-node", "--actor-num-gpus-per-node");
     layout(r + "layout.");
-    code(r + "sharding", "zero1_distributed_optimizer", file("backends/megatron_utils/arguments.py: use_distributed_optimizer"));
+    code(r + "sharding", "zero1_distributed_optimizer",
+         fmt::format("{}/arguments.py: use_distributed_optimizer", t_.family->trainer));
     derived(r + "param_dtype", t_.megatron.on("fp16") ? "float16" : "bfloat16", "bf16 = not fp16", "--fp16");
     code(r + "grad_dtype", t_.megatron.on("grad_reduce_in_bf16") ? "bfloat16" : "float32", kMegatronArguments);
     optimizer(r);
@@ -206,7 +208,7 @@ class Teller {
     of_megatron(r + "mtp_layers", "mtp_num_layers");
     code(r + "lora", nullptr, "it has no adapters");
     architecture(r + "architecture_flags");
-    code(r + "placement", "own", file("ray/placement_group.py"));
+    code(r + "placement", "own", std::string(t_.family->placement));
     derived(r + "offload_train", m_.offload_train, "--colocate implies it, --advantage-estimator ppo forces it", "--colocate");
     derived(r + "offload_kind", m_.offload_train ? FactValue("torch_memory_saver") : FactValue(), "--offload-train",
             "--colocate");
@@ -303,21 +305,21 @@ class Teller {
 
   /// Roles whose weights take the place of the actor's for a pass (slime/backends/megatron_utils/actor.py: _switch_model).
   void others() {
-    if (m_.reference && m_.trains) swapped("ref", "ref_load", "--use-kl-loss, even with coefficient 0, or --kl-coef");
-    if (m_.teacher && m_.trains) swapped("teacher", "opd_teacher_load", "--use-opd --opd-type megatron");
+    if (m_.reference && m_.trains && m_.swaps) swapped("ref", "ref_load", "--use-kl-loss, even with coefficient 0, or --kl-coef");
+    if (m_.teacher && m_.trains && m_.swaps) swapped("teacher", "opd_teacher_load", "--use-opd --opd-type megatron");
     if (m_.critic && m_.trains) {
       own("roles.critic.model", "critic_load");
-      code("roles.critic.engine", "megatron", file("ray/placement_group.py"));
+      code("roles.critic.engine", "megatron", std::string(t_.family->placement));
       derived("roles.critic.gpus", m_.actor_gpus, "as many as the actor", "--actor-num-gpus-per-node");
-      code("roles.critic.placement", "shares:actor", file("ray/placement_group.py"));
+      code("roles.critic.placement", "shares:actor", std::string(t_.family->placement));
     }
   }
   void swapped(const std::string& role, const char* load, const char* trigger) {
     const std::string r = fmt::format("roles.{}.", role);
     own(r + "model", load);
-    code(r + "engine", "megatron", file("backends/megatron_utils/actor.py"));
+    code(r + "engine", "megatron", fmt::format("{}/actor.py", t_.family->trainer));
     derived(r + "gpus", m_.actor_gpus, "the actor's", "--actor-num-gpus-per-node");
-    code(r + "placement", "swapped_into:actor", file("backends/megatron_utils/actor.py: _switch_model"));
+    code(r + "placement", "swapped_into:actor", fmt::format("{}/actor.py: _switch_model", t_.family->trainer));
     if (role == "ref")
       derived(r + "trigger", t_.own.on("use_kl_loss") ? "--use-kl-loss (even with coefficient 0)" : "--kl-coef", trigger,
               "--use-kl-loss");
@@ -325,7 +327,7 @@ class Teller {
 
   void rollout() {
     const std::string r = "roles.rollout.";
-    code(r + "engine", "sglang", file("backends/sglang_utils/sglang_engine.py"));
+    code(r + "engine", "sglang", fmt::format("{}/sglang_engine.py", t_.family->server));
     own(r + "model", "hf_checkpoint");
     derived(r + "gpus", m_.rollout_gpus, "--rollout-num-gpus, or the actor's", "--rollout-num-gpus");
     derived(r + "layout.replicas", m_.rollout_gpus / m_.engine_gpus, "GPUs / GPUs of an engine", "--rollout-num-gpus-per-engine");
@@ -349,7 +351,7 @@ class Teller {
     of_server(r + "quantization", {"quantization"});
     of_server(r + "speculative", {"speculative-algorithm"});
     own(r + "client_concurrency", "sglang_server_concurrency");
-    code(r + "placement", m_.colocated ? "shares:actor" : "own", file("ray/placement_group.py"));
+    code(r + "placement", m_.colocated ? "shares:actor" : "own", std::string(t_.family->placement));
     derived(r + "sleeps", m_.offload_rollout, "--offload-rollout", "--colocate");
   }
   void of_server(std::string key, std::initializer_list<std::string_view> names, FactValue otherwise = nullptr,

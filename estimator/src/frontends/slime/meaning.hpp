@@ -11,11 +11,23 @@
 
 namespace oomplan::slime {
 
+/// A role that only computes log-probs, on GPUs of its own (Relax).
+struct Forward {
+  std::string name;  ///< "ref", "actor_fwd"
+  std::int64_t gpus = 1;
+  bool starts = true;       ///< or is only named
+  std::int64_t tokens = 0;  ///< budget of a GPU
+  megatron::Arguments arguments;
+  megatron::Run run;
+};
+
 struct SlimeMeaning {
   bool supervised = false;  ///< --loss-type sft_loss
   bool colocated = false;
   bool trains = true, serves = true;  ///< not with --debug-rollout-only, --debug-train-only
   bool reference = false, teacher = false, critic = false;
+  bool swaps = true;  ///< weights of reference and teacher take the place of the actor's; false: they are roles apart
+  std::vector<Forward> apart;
   bool offload_train = false, offload_rollout = false;
   std::int64_t actor_gpus = 1, rollout_gpus = 0, used_gpus = 1;
   std::int64_t engine_gpus = 1, server_stages = 1, server_groups = 1, server_experts = 1;

@@ -88,6 +88,8 @@ class Reader {
         take(chunk, *own);
       else if (of_megatron != nullptr)
         hand_on(chunk, *of_megatron, megatron);
+      else if (beside(chunk.written))
+        continue;
       else if (chunk.written.starts_with(kServers))
         out_.server.push_back({server_name(chunk.written), chunk.written, chunk.values});
       else
@@ -235,6 +237,10 @@ class Reader {
     out_.told.problems.back().kind = ProblemKind::refused_by_framework;
   }
 
+  bool beside(std::string_view written) const {
+    const auto all = out_.family->beside;
+    return std::any_of(all.begin(), all.end(), [&](std::string_view begin) { return written.starts_with(begin); });
+  }
   static std::string server_name(std::string_view written) {
     std::string out(written.substr(kServers.size()));
     std::replace(out.begin(), out.end(), '_', '-');
@@ -309,8 +315,14 @@ class Reader {
   }
 
   void unknown(const Chunk& chunk) {
-    if (chunk.written.starts_with("--router-")) return;  // sglang_router's: one process without a GPU
     if (is_patched(chunk.written)) return out_.patched.push_back(chunk.written);
+    for (const NotYet& row : out_.family->later)
+      if (chunk.written == row.name) {
+        out_.told.add(chunk.written, chunk.values.empty() ? "the flag" : fmt::format("'{}'", chunk.values.front()), "nothing",
+                      fmt::format("not supported yet: {}", row.what));
+        out_.told.problems.back().kind = ProblemKind::not_supported;
+        return;
+      }
     std::string hyphens = chunk.written;
     std::replace(hyphens.begin(), hyphens.end(), '_', '-');
     std::vector<std::string> names = spellings(out_.release);
@@ -377,6 +389,7 @@ const ServerFlag* SlimeText::server_flag(std::initializer_list<std::string_view>
 SlimeText read_slime(const Family& family, const Source& source) {
   SlimeText out(family);
   out.told.file = source.name.empty() ? "command line" : source.name;
+  out.open = source.open;
   std::vector<std::string> words = shell_words(source.text, out.told.file);
   for (const std::string& more : source.overrides) {  // flags behind the command, or taken out of it
     if (more.starts_with("--")) words.push_back(more);

@@ -7,6 +7,7 @@
 // docs/slime.md is the user's side of it.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -71,6 +72,7 @@ struct SlimeText {
   std::vector<std::string> patched;   ///< flags of slime's patch of Megatron, as they were written
   std::vector<std::string> stray;     ///< words that belong to no flag: the parsers pass over them
   megatron::Complaints told;
+  std::function<std::optional<std::string>(const std::string&)> open;  ///< Source::open
   /// The last one of these names; nullptr: it is not given.
   const ServerFlag* server_flag(std::initializer_list<std::string_view> names) const;
 };

@@ -207,13 +207,16 @@ class Checker {
     if (m_.colocated && m_.rollout_gpus != m_.actor_gpus)
       wrong("rollout_num_gpus", fmt::format("{} beside {} of the actor", m_.rollout_gpus, m_.actor_gpus),
             "as many as the actor has", "not supported yet: servers on a part of the trainer's GPUs");
-    if (m_.colocated && m_.offload_train != m_.offload_rollout)
+    if (m_.colocated && !m_.critic && m_.offload_train != m_.offload_rollout)
       wrong("offload_train", m_.offload_train ? "the trainer alone" : "the servers alone", "both of them, or neither",
             "not supported yet: one of them leaves the GPUs of both");
     if (!m_.colocated && (m_.critic ? m_.offload_rollout : m_.offload_train || m_.offload_rollout) && m_.serves && m_.trains)
       wrong(m_.offload_train ? "offload_train" : "offload_rollout", "the flag", "nothing without --colocate",
             "not supported yet: sleeping on GPUs of one's own");
-    if (m_.supervised && m_.serves && m_.trains)
+    if (m_.supervised && m_.serves && m_.trains && t_.own.has("sft_predict_interval"))
+      wrong("sft_predict_interval", found("sft_predict_interval"), "nothing",
+            "not supported yet: supervised training beside servers");
+    else if (m_.supervised && m_.serves && m_.trains)
       wrong("debug_train_only", "nothing", "--debug-train-only beside --loss-type sft_loss",
             "not supported yet: supervised training beside servers");
   }

@@ -22,9 +22,6 @@ constexpr std::array kPrograms{
     EntryPoint{Kind::module, "recipe.*", "actor_rollout_ref.", "verl", "a recipe for it"},
     EntryPoint{Kind::script, "*", "actor_rollout_ref.", "verl", "a script for it"},
     EntryPoint{Kind::module, "*", "actor_rollout_ref.", "verl", "a module for it"},
-    // redai-infra/Relax, scripts/training
-    EntryPoint{Kind::module, "relax.entrypoints.train*", "", "Relax", "its trainer"},
-    EntryPoint{Kind::script, "relax/entrypoints/train.py", "", "Relax", "its trainer"},
     // oumi-ai/oumi d8ed0777, README.md
     EntryPoint{Kind::program, "oumi", "train", "Oumi", "its trainer"},
     EntryPoint{Kind::module, "oumi", "train", "Oumi", "its trainer"},

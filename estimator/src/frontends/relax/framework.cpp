@@ -1,0 +1,98 @@
+// What Relax's loop does to its engines, and its row of slime's family.
+#include "frontends/framework.hpp"
+
+#include <fmt/format.h>
+
+#include "catalog/facts.hpp"
+#include "frontends/relax/launched.hpp"
+#include "frontends/relax/meaning.hpp"
+#include "frontends/relax/resource.hpp"
+#include "frontends/relax/rules.hpp"
+#include "frontends/slime/flags.hpp"
+#include "job/names.hpp"
+
+namespace oomplan::relax {
+namespace {
+
+std::vector<KnobProblem> problems(const Role& role) {
+  std::vector<KnobProblem> out;
+  const auto add = [&](const char* knob, std::string found, const char* expected, const char* why) {
+    out.push_back({knob, std::move(found), expected, why});
+  };
+  const std::string engine(spelling(role.engine));
+  if (role.kind == RoleKind::critic)
+    add("engine", engine, "no role critic", "not supported yet: Relax's critics");
+  else if (role.engine != EngineKind::megatron)
+    add("engine", engine, "megatron", "Relax trains with Megatron alone");
+  else if (role.kind == RoleKind::reference && !role.beside.empty())
+    add("beside", role.beside, "nothing",
+        "beside its servers Relax puts the weights of a reference into the actor's tensors: its pass is the actor's");
+  else if (role.trainer.megatron.loss != MegatronLoss::slime_samples)
+    add("cross_entropy", std::string(spelling(role.trainer.megatron.loss)), "slime_samples", "Relax has a loss of its own");
+  return out;
+}
+
+/// SGLang of the image. 2026.08: docker/patch/sglang/v0.5.15.post1.patch; before it docker/Dockerfile, 0.5.9.
+std::string_view pinned_server(std::string_view version, EngineKind engine) {
+  if (engine != EngineKind::sglang) return {};
+  return version_matches(version, ">=2026.08") ? "0.5.15" : "0.5.9";
+}
+
+void derive_update(Derivation& d, Role& /*rollout*/, Role& /*actor*/) {
+  d.derive("sync.by", "none", "Relax's weight update is not described yet");
+}
+
+const slime::FlagTable& flags() {
+  static const slime::FlagTable table("frameworks/relax.json");
+  return table;
+}
+
+/// scripts/training/dpo and reward_modeling of September 2026.
+constexpr slime::NotYet kLater[] = {{"--sft-objective", "training on preferences, which a later Relax has"}};
+/// Of the routers, and of a teacher's servers, which are refused by the flag that names its checkpoint.
+constexpr std::string_view kBeside[] = {"--router-", "--sglang-router-", "--teacher-sglang-"};
+
+}  // namespace
+
+const slime::Family& family() {
+  static const slime::Family relax{.framework = Framework::relax,
+                                   .word = "relax",
+                                   .name = "Relax",
+                                   .code = "relax",
+                                   .trainer = "relax/backends/megatron",
+                                   .server = "relax/backends/sglang",
+                                   .placement = "relax/core/controller.py: register_all_serve",
+                                   .program = "relax/entrypoints/train.py",
+                                   .flags = flags,
+                                   .not_yet = not_yet(),
+                                   .later = kLater,
+                                   .beside = kBeside,
+                                   .loss = "slime_samples",
+                                   .log_prob_budget = true,
+                                   .prepare = prepare,
+                                   .share = share,
+                                   .tell = tell,
+                                   .check = check};
+  return relax;
+}
+
+// packs: relax/backends/megatron/data.py: get_data_iterator. moves_parameters: not, torch_memory_saver pauses the whole process
+// (relax/backends/megatron/actor.py: sleep). pads_vocab: padded_vocab_size is Megatron's own rule
+// (relax/backends/megatron/arguments.py: _set_default_megatron_args). Services start in the order of relax/core/registry.py, the
+// actor first.
+FrameworkRow framework_row() {
+  return {.framework = Framework::relax,
+          .loop = {.name = "Relax",
+                   .of_framework = true,
+                   .packs = true,
+                   .runs_megatron = true,
+                   .says_loss = true,
+                   .host_optimizer = true},
+          .releases = {.newest = "2026.08", .oldest = "2026.05", .last = "2026.08"},
+          .defaults = default_rows,
+          .problems = problems,
+          .server_version = pinned_server,
+          .derive_update = derive_update};
+}
+
+}  // namespace oomplan::relax

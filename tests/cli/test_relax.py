@@ -1,0 +1,219 @@
+"""Relax's scripts and commands: what they mean, and the job that is made of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from test_slime import ROOT, run
+
+SCRIPT = ROOT / "examples" / "relax" / "grpo_4b.sh"
+RESOURCE = '{"actor": [1, 8], "rollout": [1, 8]}'
+COLOCATED = "   --colocate \\\n"
+PENALTY = "   --use-kl-loss\n   --kl-loss-coef 0.001\n"
+APART = '{"actor": [1, 2], "rollout": [1, 2], "reference": [1, 2], "actor_fwd": [1, 2], "advantages": [1, 0]}'
+
+
+def changed(tmp_path: Path, *changes: tuple[str, str], name: str = "run.sh") -> str:
+    """The example with other lines."""
+    text = SCRIPT.read_text()
+    for before, after in changes:
+        assert before in text, before
+        text = text.replace(before, after)
+    (tmp_path / name).write_text(text)
+    return str(tmp_path / name)
+
+
+def fully_async(tmp_path: Path, *changes: tuple[str, str], flags: str = "") -> str:
+    """Every role on GPUs of its own; a rollout is two global batches."""
+    return changed(
+        tmp_path,
+        (RESOURCE, APART),
+        (COLOCATED, f"   --fully-async --max-staleness 2 {flags} \\\n"),
+        ("--global-batch-size 256", "--global-batch-size 128"),
+        *changes,
+    )
+
+
+def facts(path: str, *options: str) -> dict[str, Any]:
+    done = run("read", path, "--facts", *options)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def told(path: str, key: str) -> Any:
+    node: Any = facts(path)
+    for part in key.split("."):
+        node = node[part]
+    return node["v"]
+
+
+def job(path: str, *options: str) -> dict[str, Any]:
+    done = run("read", path, *options)
+    assert done.returncode == 0, done.stderr
+    return dict(yaml.safe_load(done.stdout))
+
+
+def notes(path: str) -> str:
+    done = run("read", path)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def refused(path: str, *options: str) -> str:
+    done = run("check", path, *options)
+    assert done.returncode == 2, done.stdout
+    return done.stderr
+
+
+def test_three_families_of_flags_are_one_job() -> None:
+    read = job(str(SCRIPT))
+    assert read["framework"] == "relax 2026.08"
+    assert (read["rollout"]["layout"], read["rollout"]["engine"]) == ("d4t2", "sglang 0.5.15")
+    actor = read["actor"]
+    assert (actor["beside"], actor["layout"], actor["sequence_parallel"]) == ("rollout", "d4t2", True)
+    assert (actor["cross_entropy"], actor["offload"]) == ("slime_samples", ["parameters", "optimizer"])
+
+
+def test_the_servers_are_those_of_the_states_image() -> None:
+    for state, server in (("2026.05", "0.5.9"), ("2026.07", "0.5.9"), ("2026.08", "0.5.15")):
+        read = job(str(SCRIPT), "--framework-version", state)
+        assert (read["framework"], read["rollout"]["engine"]) == (f"relax {state}", f"sglang {server}")
+
+
+def test_the_script_by_its_path_and_the_module_are_the_same(tmp_path: Path) -> None:
+    by_path = changed(tmp_path, ("python3 -m relax.entrypoints.train", "python3 relax/entrypoints/train.py"))
+    by_module = changed(tmp_path, name="module.sh")
+    assert job(by_path) == job(by_module)
+
+
+def test_a_line_in_an_array_that_is_commented_out_is_none(tmp_path: Path) -> None:
+    """The example has `# --log-probs-max-tokens-per-gpu` and `# --entropy-coef` inside arrays."""
+    actor = job(str(SCRIPT))["actor"]
+    assert (actor["entropy_loss"], actor["logprob_tokens_per_micro_batch"]) == (False, "auto")
+    on = job(
+        changed(
+            tmp_path,
+            ("   # --entropy-coef 0.001", "   --entropy-coef 0.001"),
+            ("   # --log-probs-max-tokens-per-gpu", "   --log-probs-max-tokens-per-gpu"),
+        )
+    )["actor"]
+    assert (on["entropy_loss"], on["logprob_tokens_per_micro_batch"]) == (True, "18k")
+    off = changed(tmp_path, ("   --recompute-granularity full", "   # --recompute-granularity full"))
+    assert job(off)["actor"]["recompute"] == "none"
+
+
+def test_a_missing_backslash_ends_the_command(tmp_path: Path) -> None:
+    said = refused(changed(tmp_path, (COLOCATED, "   --colocate\n")))
+    assert "expected a backslash at the end of the line before: bash ends the command in front of it" in said
+    assert "--hf-checkpoint: found nothing" in said
+
+
+def test_the_resource_counts_whatever_the_files_name_says(tmp_path: Path) -> None:
+    path = changed(tmp_path, (RESOURCE, '{"actor": [1, 4], "rollout": [1, 4]}'), name="run-qwen3-4B-64xgpu-async.sh")
+    assert (told(path, "job.gpus_used"), told(path, "job.mode")) == (4, "colocated")
+    assert job(path)["gpus"] == "4 x H100-80GB"
+
+
+def test_a_role_that_says_less_than_the_actor_is_told(tmp_path: Path) -> None:
+    """With --colocate Relax gives the servers the actor's GPUs."""
+    path = changed(tmp_path, (RESOURCE, '{"actor": [1, 8], "rollout": [1, 4]}'))
+    assert job(path)["rollout"]["layout"] == "d4t2"
+    assert "4 GPUs of the servers: with --colocate Relax takes the 8 of the actor" in notes(path)
+
+
+def test_flags_of_gpus_give_way_to_the_resource(tmp_path: Path) -> None:
+    """Where they are as they are by default."""
+    path = changed(tmp_path, (RESOURCE, '{"actor": [1, 16], "rollout": [1, 16]}'))
+    assert (told(path, "job.gpus_used"), job(path)["gpus"]) == (16, "16 x H100-80GB")
+
+
+def test_servers_apart_never_sleep(tmp_path: Path) -> None:
+    path = changed(tmp_path, (RESOURCE, '{"actor": [1, 4], "rollout": [1, 4]}'), (COLOCATED, ""))
+    read = job(path)
+    assert (read["gpus"], told(path, "job.mode")) == ("8 x H100-80GB", "separated")
+    assert (read["actor"]["beside"], read["actor"]["offload"], read["rollout"]["layout"]) == ("none", [], "d2t2")
+
+
+def test_fully_asynchronous_roles_have_gpus_of_their_own(tmp_path: Path) -> None:
+    path = fully_async(tmp_path, flags="--ref-actor-config '{\"tensor_model_parallel_size\": 1}'")
+    read = job(path)
+    assert (told(path, "job.gpus_used"), read["gpus"]) == (8, "8 x H100-80GB")
+    assert [read[role]["layout"] for role in ("rollout", "actor", "ref", "actor_fwd")] == ["t2", "t2", "d2", "d2"]
+    assert [read[role]["beside"] for role in ("ref", "actor_fwd")] == ["none", "none"]
+    shown = run("estimate", path).stdout
+    assert "ref.log_probs" in shown and "actor_fwd.log_probs" in shown and "actor_fwd.backward" not in shown
+    assert "actor.log_probs is not there" in shown.replace("\n    ", " ")
+
+
+def test_the_forward_of_the_actor_is_not_started_where_a_rollout_is_one_batch(tmp_path: Path) -> None:
+    path = changed(tmp_path, (RESOURCE, APART), (COLOCATED, "   --fully-async \\\n"))
+    assert told(path, "roles.actor_fwd.starts") is False
+    assert (told(path, "job.gpus_used"), "actor_fwd" in job(path)) == (6, False)
+
+
+def test_a_budget_in_the_references_configuration_has_no_effect(tmp_path: Path) -> None:
+    path = fully_async(tmp_path, flags="--ref-actor-config '{\"max_tokens_per_gpu\": 16384}'")
+    assert job(path)["ref"]["tokens_per_micro_batch"] == "9k"
+    assert "max_tokens_per_gpu 16384 of ref has no effect" in notes(path)
+
+
+def test_the_budget_of_log_probs_is_that_of_the_passes_that_are_swapped_in(tmp_path: Path) -> None:
+    """With nobody to swap in the actor has its own budget for them."""
+    budget = ("   # --log-probs-max-tokens-per-gpu", "   --log-probs-max-tokens-per-gpu")
+    assert job(changed(tmp_path, budget))["actor"]["logprob_tokens_per_micro_batch"] == "18k"
+    assert job(changed(tmp_path, budget, (PENALTY, "")))["actor"]["logprob_tokens_per_micro_batch"] == "auto"
+
+
+def test_hybrid_swaps_the_reference_into_the_actor(tmp_path: Path) -> None:
+    path = changed(tmp_path, (RESOURCE, '{"actor": [1, 4], "rollout": [1, 4]}'), (COLOCATED, "   --hybrid \\\n"))
+    read = job(path)
+    assert (told(path, "job.mode"), told(path, "roles.ref.placement")) == ("hybrid", "swapped_into:actor")
+    assert (read["actor"]["beside"], read["actor"]["offload"], "ref" in read) == ("none", [], False)
+
+
+def test_supervised_training_starts_no_servers(tmp_path: Path) -> None:
+    """Not even where --resource has GPUs for them."""
+    path = changed(
+        tmp_path,
+        (RESOURCE, '{"sft": [1, 0], "actor": [1, 8], "rollout": [1, 8]}'),
+        (COLOCATED, "   --colocate --loss-type sft \\\n"),
+        (PENALTY, ""),
+    )
+    read = job(path)
+    assert ("rollout" in read, read["trainer"]["layout"], read["trainer"]["cross_entropy"]) == (False, "d4t2", "slime_samples")
+    assert told(path, "roles.rollout.starts") is False
+
+
+def test_a_file_of_values_replaces_flags(tmp_path: Path) -> None:
+    (tmp_path / "more.yaml").write_text("max_tokens_per_gpu: 16384\n")
+    path = changed(tmp_path, (COLOCATED, f"   --colocate --custom-config-path {tmp_path}/more.yaml \\\n"))
+    assert told(path, "roles.actor.micro_batch.tokens_per_gpu") == 16384
+    away = changed(tmp_path, (COLOCATED, "   --colocate --custom-config-path elsewhere.yaml \\\n"))
+    assert told(away, "roles.actor.micro_batch.tokens_per_gpu") == 9216
+    assert "--custom-config-path" in notes(away)
+
+
+def test_preferences_of_a_later_state_are_refused(tmp_path: Path) -> None:
+    path = changed(tmp_path, (COLOCATED, "   --colocate --loss-type sft --sft-objective dpo \\\n"))
+    assert "--sft-objective: found 'dpo', expected nothing: not supported yet: training on preferences" in refused(path)
+
+
+def test_a_misspelt_flag_changes_nothing_and_is_told(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("--max-tokens-per-gpu 9216", "--max-tokens-per-gpu 9216\n   --max-stalenes 2"))
+    assert "did you mean --max-staleness?" in notes(path)
+
+
+def test_advice_is_in_flags(tmp_path: Path) -> None:
+    done = run("advise", str(SCRIPT), "--gpu", "A100-40GB")
+    assert "append  --sglang-mem-fraction-static=" in done.stdout
+
+
+def test_a_job_file_may_name_the_framework(tmp_path: Path) -> None:
+    done = run("read", str(SCRIPT))
+    (tmp_path / "job.yaml").write_text(done.stdout)
+    again = run("estimate", str(tmp_path / "job.yaml"))
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[0] == run("estimate", str(SCRIPT)).stdout.splitlines()[0]
