@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "catalog/facts.hpp"
+#include "frontends/relax/guide.hpp"
 #include "frontends/relax/launched.hpp"
 #include "frontends/relax/meaning.hpp"
 #include "frontends/relax/resource.hpp"
@@ -72,6 +73,8 @@ const slime::Family& family() {
                                    .prepare = prepare,
                                    .share = share,
                                    .tell = tell,
+                                   .guide = guide_points,
+                                   .guide_source = kGuide,
                                    .check = check};
   return relax;
 }

@@ -3,7 +3,9 @@
 #pragma once
 #include <span>
 #include <string_view>
+#include <vector>
 
+#include <oomplan/guide.hpp>
 #include <oomplan/job.hpp>
 
 namespace oomplan::slime {
@@ -31,6 +33,7 @@ struct Family {
   std::span<const NotYet> later = {};        ///< flags of states behind the table that change what is trained
   std::span<const std::string_view> beside;  ///< beginnings of flags for processes without a share in GPUs, or refused elsewhere
   std::string_view loss = {};                ///< cross_entropy of all releases; "": by release, slime's
+  bool describes_update = false;             ///< its weight update is a part of the answer
   bool log_prob_budget = false;              ///< log-probs of weights that are swapped in have a budget of their own
   /// Settings that the framework itself derives from its flags before all else; nullptr: none.
   void (*prepare)(SlimeText&) = nullptr;
@@ -38,6 +41,9 @@ struct Family {
   void (*share)(SlimeText&, SlimeMeaning&) = nullptr;
   /// Facts of its own, behind those of the family; nullptr: none.
   void (*tell)(SlimeText&, SlimeMeaning&) = nullptr;
+  /// Its guide for users who run out of memory, not judged yet, and where that stands.
+  std::vector<GuidePoint> (*guide)(const SlimeText&, const SlimeMeaning&) = nullptr;
+  std::string_view guide_source = {};
   /// What it refuses beside the family's checks, and instead of slime's own; nullptr: slime's.
   void (*check)(SlimeText&, const SlimeMeaning&) = nullptr;
 };

@@ -5,6 +5,7 @@
 
 #include "catalog/facts.hpp"
 #include "frontends/slime/flags.hpp"
+#include "frontends/slime/guide.hpp"
 #include "frontends/slime/rules.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
@@ -80,7 +81,10 @@ const Family& family() {
                             .program = "train.py or train_async.py",
                             .flags = flags,
                             .not_yet = not_yet(),
-                            .beside = kBeside};
+                            .beside = kBeside,
+                            .describes_update = true,
+                            .guide = guide_points,
+                            .guide_source = kGuide};
   return slime;
 }
 

@@ -325,7 +325,11 @@ class JobWriter {
       own(role + ".memory_margin", fmt::format("{}B", *margin), "train_memory_margin_bytes");
   }
   void update() {
-    if (by_bridge()) {
+    if (!t_.family->describes_update) {
+      note(Note::Level::info, t_.own.place("update_weight_buffer_size"),
+           "the weight update is not part of this answer: it takes some buffers of that size while the trainer sleeps and the "
+           "servers have no cache");
+    } else if (by_bridge()) {
       own("sync.by", "none", "megatron_to_hf_mode");
       note(Note::Level::warning, t_.own.place("megatron_to_hf_mode"),
            "the weight update through Megatron-Bridge is not described: it is not part of this answer");
