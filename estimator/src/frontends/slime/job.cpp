@@ -267,6 +267,8 @@ class JobWriter {
   void loss(const std::string& role) {
     const Own& o = t_.own;
     put(role + ".cross_entropy", loss_of(t_.release), "--loss-type", false);
+    if (t_.int4_training && t_.megatron.has("num_experts") && t_.megatron.on("moe_grouped_gemm"))
+      put(role + ".int4_experts", "true", "OPEN_TRAINING_INT4_FAKE_QAT_FLAG");
     put(role + ".attention_mask", "false", "--loss-type", false);  // packed sequences have none (model.py: forward_step)
     if (const std::int64_t chunk = o.whole_or("log_probs_chunk_size", -1); chunk > 0)
       own(role + ".log_probs_chunk_size", fmt::format("{}", chunk), "log_probs_chunk_size");

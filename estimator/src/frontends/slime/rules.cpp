@@ -189,9 +189,9 @@ class Checker {
         wrong(row.name, found(row.name), only.empty() ? "nothing" : std::string(only),
               fmt::format("not supported yet: {}", row.what));
     }
-    if (m_.trains && t_.int4_training && t_.megatron.has("num_experts"))
-      t_.told.add("OPEN_TRAINING_INT4_FAKE_QAT_FLAG", "1", "nothing",
-                  "not supported yet: experts that are rounded to 4 bits in every pass of the trainer");
+    if (m_.trains && t_.int4_training && !t_.megatron.text("fp8").empty())
+      t_.told.add("OPEN_TRAINING_INT4_FAKE_QAT_FLAG", "1", "nothing beside --fp8-format",
+                  "not supported yet: experts that are rounded to 4 bits, and products in 8");
     groups();
     roles();
     if (m_.critic && m_.run.pipeline > 1 && !t_.megatron.on("untie_embeddings_and_output_weights"))
