@@ -563,14 +563,14 @@ struct Server {
   /// Groups of one server's GPUs that attend to requests of their own and share the experts: vLLM data_parallel_size of a model
   /// with experts, of which layout.data is a multiple; SGLang dp_size under enable_dp_attention, which divides layout.tensor
   std::int64_t attention_data = 1;
-  std::int64_t redundant_experts = 0;  ///< ep_num_redundant_experts: copies of experts, of all ranks together
-  bool whole_dense = false;            ///< moe_dense_tp_size=1: every rank has dense blocks whole; SGLang
-  bool head_by_attention = false;      ///< enable_dp_lm_head: the head is divided as attention is; SGLang
+  std::int64_t redundant_experts = 0;                     ///< ep_num_redundant_experts: copies of experts, of all ranks together
+  bool whole_dense = false;                               ///< moe_dense_tp_size=1: every rank has dense blocks whole; SGLang
+  bool head_by_attention = false;                         ///< enable_dp_lm_head: the head is divided as attention is; SGLang
   ExpertExchange exchange = ExpertExchange::collectives;  ///< moe_a2a_backend; SGLang
-  std::int64_t draft_steps = 0;        ///< speculative_num_steps; 0: the engine's own; SGLang
-  std::int64_t draft_branches = 0;     ///< speculative_eagle_topk; 0: the engine's own; SGLang
-  bool flashinfer = false;             ///< attention_backend is flashinfer, also where the engine has another; SGLang
-  std::string draft_model;             ///< a head that guesses ahead, as the user wrote it; "": the model's own MTP blocks
+  std::int64_t draft_steps = 0;                           ///< speculative_num_steps; 0: the engine's own; SGLang
+  std::int64_t draft_branches = 0;                        ///< speculative_eagle_topk; 0: the engine's own; SGLang
+  bool flashinfer = false;  ///< attention_backend is flashinfer, also where the engine has another; SGLang
+  std::string draft_model;  ///< a head that guesses ahead, as the user wrote it; "": the model's own MTP blocks
   DraftMethod draft_method = DraftMethod::auto_;
   FoundDraft draft;           ///< of draft_model
   bool share_prompts = true;  ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache

@@ -76,7 +76,8 @@ std::int64_t most_experts(const Architecture& a) {
 /// A cudaMalloc and the workspace, and the symmetric heap with its queues where there is one.
 Bytes held_bytes(const DeepEpBuffers& buffers, std::int64_t ranks, const DeepEpFacts& fact) {
   const Bytes here = round_up(buffers.nvl + fact("pointer_bytes"), kCudaPage) + fact("workspace_bytes");
-  return buffers.rdma == 0 ? here : here + symmetric_heap(buffers.rdma, fact) + ceil_div(ranks, kDeepEpPeers) * fact("queue_bytes");
+  return buffers.rdma == 0 ? here
+                           : here + symmetric_heap(buffers.rdma, fact) + ceil_div(ranks, kDeepEpPeers) * fact("queue_bytes");
 }
 
 }  // namespace
@@ -90,8 +91,8 @@ Bytes server_deepep_bytes(const Role& role, const Catalog& catalog) {
   if (s.exchange != ExpertExchange::deepep_low_latency)
     buffers = deepep_buffers(role.architecture->hidden, s.layout.expert, kSms, catalog);
   if (s.exchange != ExpertExchange::deepep_normal)
-    buffers.rdma = std::max(buffers.rdma, low_latency_bytes(role.architecture->hidden,
-                                                            most_experts(*role.architecture) + s.redundant_experts, fact));
+    buffers.rdma = std::max(
+        buffers.rdma, low_latency_bytes(role.architecture->hidden, most_experts(*role.architecture) + s.redundant_experts, fact));
   return held_bytes(buffers, s.layout.expert, fact);
 }
 

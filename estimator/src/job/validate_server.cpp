@@ -135,8 +135,7 @@ class Problems {
     if (s_.layout.expert != s_.layout.tensor)
       add("layout", letters(s_.layout), fmt::format("e{}", s_.layout.tensor),
           "SGLang itself shares the experts out over all ranks of a tensor group where DeepEP is asked for");
-    if (!deepep_serves(s_.layout.expert))
-      refuse(fmt::format("DeepEP itself serves no group of {}", s_.layout.expert));
+    if (!deepep_serves(s_.layout.expert)) refuse(fmt::format("DeepEP itself serves no group of {}", s_.layout.expert));
     const Quantization& q = role_.architecture->quantization;
     const bool blocks = q.parts.size() == 1 && q.parts[0].format.dtype == DType::fp8 && q.parts[0].format.block == 128;
     if (!serves_as_stored(role_) || !blocks)
@@ -161,8 +160,7 @@ class Problems {
       add("online_quantization", found, std::move(expected), std::move(why));
     };
     if (s_.weights == DType::fp8) refuse("none", "weights that are fp8 already");
-    if (role_.architecture != nullptr && serves_as_stored(role_) &&
-        !role_.architecture->quantization.method.empty())
+    if (role_.architecture != nullptr && serves_as_stored(role_) && !role_.architecture->quantization.method.empty())
       refuse("none", "the checkpoint is quantised");
     const bool vllm = role_.engine == EngineKind::vllm;
     if (!vllm && s_.online != OnlineFormat::bitsandbytes && s_.online != OnlineFormat::fp8_per_channel)

@@ -24,9 +24,7 @@ struct Matrices {
 /// every expert's matrix. What the function's names hold goes when it returns: the last expert's are made beside all copies.
 Tensor rounded(Eager& g, const Matrices& m) {
   const Shape one{Dim(m.out), Dim(m.in)};
-  const auto held = [&](const char* what, DType dtype) {
-    return g.make(m.name + what, one, dtype, Category::temporaries);
-  };
+  const auto held = [&](const char* what, DType dtype) { return g.make(m.name + what, one, dtype, Category::temporaries); };
   const Tensor padded = held(".padded", DType::bf16);
   held(".magnitudes", DType::fp32);
   const Tensor divided = held(".divided", DType::fp32), whole = held(".whole", DType::fp32),
@@ -199,7 +197,8 @@ Tensor one_after_another(Eager& g, const RoutedRows& in, const RoutedSizes& s, c
       several ? split(g, in.weights, std::vector<Shape>(count, Shape{share.rows})) : std::vector<Tensor>{in.weights};
   std::vector<Tensor> results;
   for (std::size_t e = 0; e < count; ++e) {
-    Tensor inner = product(g, tokens[e], share.of(inner_width), {inner_width, s.hidden, 1, fresh, frozen, false, "experts.linear_fc1"});
+    Tensor inner =
+        product(g, tokens[e], share.of(inner_width), {inner_width, s.hidden, 1, fresh, frozen, false, "experts.linear_fc1"});
     if (s.biases && !(s.gated && s.fused)) {
       Tensor biased = megatron_with_bias(g, inner, "experts.linear_fc1.biased");
       inner = std::move(biased);

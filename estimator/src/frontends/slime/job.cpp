@@ -220,8 +220,7 @@ class JobWriter {
     if (m_.server_experts > 1) letters += fmt::format("e{}", m_.server_experts);
     own(r + ".layout", letters, "rollout_num_gpus_per_engine");
     if (m_.server_groups > 1)
-      put(r + ".attention_data", fmt::format("{}", m_.server_groups),
-          t_.server_flag({"data-parallel-size", "dp-size"})->written);
+      put(r + ".attention_data", fmt::format("{}", m_.server_groups), t_.server_flag({"data-parallel-size", "dp-size"})->written);
     if (m_.colocated) put("rollout.sleep", m_.offload_rollout ? "2" : "0", "--colocate");
     ServerSettings said = server_settings(t_, m_, {name_, version, source_.gpu}, catalog_);
     text_.problems.insert(text_.problems.end(), said.problems.begin(), said.problems.end());
@@ -239,7 +238,8 @@ class JobWriter {
     learner("critic", RoleKind::critic);
     put("critic.beside", "actor", "--advantage-estimator", false);
     note(Note::Level::info, "--advantage-estimator",
-         "the critic is made of the actor's flags and checkpoint, with a head of one column; one of both is on the GPUs at a time");
+         "the critic is made of the actor's flags and checkpoint, with a head of one column; one of both is on the GPUs at a "
+         "time");
   }
 
   void learner(const std::string& role, RoleKind kind) {

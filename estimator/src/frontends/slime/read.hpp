@@ -61,11 +61,11 @@ struct SlimeText {
   Own own{0};
   megatron::Arguments megatron;
   std::vector<ServerFlag> server;
-  bool int4_training = false;   ///< OPEN_TRAINING_INT4_FAKE_QAT_FLAG of the trainer (docker/patch/*/megatron.patch)
-  std::int64_t int4_group = 0;  ///< OPEN_TRAINING_INT4_GROUP_SIZE; 0: not said
-  std::vector<ServerGroup> groups;    ///< of --sglang-config
-  std::vector<RoleArguments> roles;   ///< of --megatron-config-path
-  std::vector<std::string> stray;  ///< words that belong to no flag: the parsers pass over them
+  bool int4_training = false;        ///< OPEN_TRAINING_INT4_FAKE_QAT_FLAG of the trainer (docker/patch/*/megatron.patch)
+  std::int64_t int4_group = 0;       ///< OPEN_TRAINING_INT4_GROUP_SIZE; 0: not said
+  std::vector<ServerGroup> groups;   ///< of --sglang-config
+  std::vector<RoleArguments> roles;  ///< of --megatron-config-path
+  std::vector<std::string> stray;    ///< words that belong to no flag: the parsers pass over them
   megatron::Complaints told;
   /// The last one of these names; nullptr: it is not given.
   const ServerFlag* server_flag(std::initializer_list<std::string_view> names) const;

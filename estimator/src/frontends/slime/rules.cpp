@@ -141,7 +141,8 @@ class Checker {
     if (m_.server_groups > 1 && t_.server_flag({"enable-dp-attention"}) == nullptr)
       t_.told.add(groups->written, fmt::format("{}", m_.server_groups), "--sglang-enable-dp-attention beside it",
                   "slime itself asks for it");
-    if (!(m_.trains ? m_.colocated : t_.own.on("colocate")) && !t_.own.has("rollout_num_gpus") && !t_.own.has("rollout_external_engine_addrs"))
+    if (!(m_.trains ? m_.colocated : t_.own.on("colocate")) && !t_.own.has("rollout_num_gpus") &&
+        !t_.own.has("rollout_external_engine_addrs"))
       wrong("rollout_num_gpus", "nothing", "GPUs of the servers, or --colocate",
             "servers on GPUs of their own: slime does not know how many");
     if (m_.rollout_gpus % m_.engine_gpus != 0)
@@ -216,8 +217,8 @@ class Checker {
   }
   /// --megatron-config-path: what memory does not depend on may differ between actor and critic.
   void roles() {
-    constexpr std::array<std::string_view, 7> kHarmless{"ref_load", "value_clip", "eps_clip", "eps_clip_high",
-                                                        "gamma", "lambd", "num_critic_only_steps"};
+    constexpr std::array<std::string_view, 7> kHarmless{"ref_load", "value_clip",           "eps_clip", "eps_clip_high", "gamma",
+                                                        "lambd",    "num_critic_only_steps"};
     for (const RoleArguments& r : t_.roles) {
       if (r.role == "critic" && !m_.critic) continue;
       for (const FileArgument& a : r.arguments) {
