@@ -113,6 +113,12 @@ def same_shape() -> dict[str, str]:
     return dict(table["same_shape"])
 
 
+@cache
+def stored_formats() -> Row:
+    """Formats of checkpoints that were converted."""
+    return dict(json.loads((ROOT / "models" / "stored_formats.json").read_text(encoding="utf-8")))
+
+
 def config_in(path: Path) -> Row:
     value = json.loads(path.read_text(encoding="utf-8"))
     if isinstance(value, dict) and isinstance(value.get("config"), dict):  # a row of the built-in catalog
@@ -135,7 +141,9 @@ def find_config(model: Any, corpus: Path) -> Row:
             except OSError:
                 continue
     if name in same_shape():
-        return find_config(same_shape()[name], corpus)
+        shape, _, stored = same_shape()[name].partition(":")
+        config = find_config(shape, corpus)
+        return config | {"quantization_config": stored_formats()[stored]["quantization_config"]} if stored else config
     wanted = plain(name)
     bare = re.sub(r"[-_](instruct|chat|it|hf)(?=[-_]|$)", "", wanted)
     for candidate in (wanted, bare, f"{wanted}-instruct"):

@@ -132,6 +132,18 @@ def is_areal(row: Row) -> bool:
     return bool(re.match(r"areal( \+ .*)?$", str(row.get("framework") or ""), re.IGNORECASE))
 
 
+def is_slime(row: Row) -> bool:
+    return bool(re.match(r"slime( \+ .*)?$", str(row.get("framework") or ""), re.IGNORECASE))
+
+
+def slime_ask(row: Row, corpus: Path, choice: Choice) -> Row:
+    """Reports under slime are of samples that are longer than any flag says. Two say how long: tests/data/slime_incidents.jsonl."""
+    gpus_of(row)
+    model_config(row, corpus)
+    card(row, choice)
+    raise CannotExpress("how long the longest sample is, which no flag of slime bounds, is not stated")
+
+
 def engine_words(row: Row, given: Settings) -> str:
     """The server that a report names beside the framework: in its own field, in the framework's or in that of the version."""
     words = [given.word("rollout"), str(row.get("framework")), str(row.get("version") or "")]

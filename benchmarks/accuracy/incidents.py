@@ -15,7 +15,7 @@ from typing import Any
 
 from corpus import CannotExpress, Case, Row, find_gpu
 from incident_remedies import failing, has_remedy, remedied
-from incident_rl import areal_ask, is_areal, is_verl, verl_ask
+from incident_rl import areal_ask, is_areal, is_slime, is_verl, slime_ask, verl_ask
 from incident_servers import engine_of, server_ask
 from incident_training import is_megatron, is_training, megatron_ask, training_ask
 from incident_words import Choice, cards, expand, gpus_of, model_name
@@ -77,6 +77,7 @@ DOORS: tuple[tuple[Callable[[Row], bool], Door], ...] = (
     (lambda row: bool(engine_of(row)), server_ask),
     (is_verl, verl_ask),
     (is_areal, areal_ask),
+    (is_slime, slime_ask),
     (is_megatron, megatron_ask),
     (is_training, training_ask),
 )

@@ -28,7 +28,8 @@ constexpr OptionRow kSet{"set", "NAME=VALUE",
                          "a variable that a script or command sees, besides those of the environment; any number of times"};
 constexpr OptionRow kHost{"host-memory", "SIZE", "memory of a node, such as 1TB: whether the host's part fits is judged, too"};
 constexpr OptionRow kLengths{
-    "sequence-tokens", "N", "verl, slime: tokens of a sequence, prompt and response, where samples are shorter or longer than the settings say"};
+    "sequence-tokens", "N",
+    "verl, slime: tokens of a sequence, prompt and response, where samples are shorter or longer than the settings say"};
 constexpr OptionRow kImages{"image-size", "WxH",
                             "verl: pixels of a sample's image, 640x480, or none; otherwise as large as a prompt allows"};
 constexpr OptionRow kStates{"linear-attention", "WHAT",

@@ -500,7 +500,7 @@ def test_samples_may_be_shorter_than_the_settings_allow() -> None:
 def test_lengths_are_for_jobs_whose_batches_count_sequences() -> None:
     done = run("check", "examples/areal/grpo_7b.yaml", "--sequence-tokens", "512")
     assert done.returncode == 2
-    assert "its batches count sequences; other jobs say their tokens" in done.stderr
+    assert "their samples have lengths of their own; other jobs say their tokens" in done.stderr
 
 
 SCRIPT = ["examples/verl/grpo_8b.sh", "--framework-version", "0.8.0", "--gpu", "A100-40GB"]

@@ -89,6 +89,27 @@ TEST_CASE("nothing is downloaded, and the nearest name is told") {
     CHECK_THROWS_AS(Catalog::builtin().model(odd), InputError);
 }
 
+TEST_CASE("a model as a conversion stores it is that model in another format") {
+  const ModelFound plain = Catalog::builtin().model("Qwen/Qwen3-30B-A3B");
+  const ModelFound stored = Catalog::builtin().model("qwen3-30b-a3b:int4_experts_g128");
+  CHECK(stored.id == "Qwen/Qwen3-30B-A3B:int4_experts_g128");
+  CHECK(stored.architecture->name == stored.id);
+  CHECK(stored.architecture->runs == plain.architecture->runs);
+  const ModuleFormats formats(stored.architecture->quantization);
+  const WeightFormat* const expert = formats.of("model.layers.3.mlp.experts.7.up_proj", true, false);
+  REQUIRE(expert != nullptr);
+  CHECK((expert->dtype == DType::int4 && expert->group == 128 && !expert->zero_points));
+  for (const char* module : {"model.layers.3.self_attn.q_proj", "model.layers.3.mlp.gate", "model.embed_tokens"})
+    CHECK(formats.of(module, false, false) == nullptr);
+  CHECK(formats.of("lm_head", false, true) == nullptr);
+  const ModelFound published = Catalog::builtin().model("Qwen/Qwen3-30B-A3B-FP8");
+  CHECK(published.id == "Qwen/Qwen3-30B-A3B-FP8");
+  CHECK(published.architecture->quantization.method == "fp8");
+  CHECK(Catalog::builtin().model("deepseek-ai/DeepSeek-R1:bf16").architecture->quantization.method.empty());
+  CHECK_THROWS_AS(Catalog::builtin().model("Qwen/Qwen3-30B-A3B:int5"), InputError);
+  CHECK_THROWS_AS(Catalog::builtin().model(":fp8_blocks"), InputError);
+}
+
 TEST_CASE("every alias and every id of the same shape leads to a model") {
   const std::string text = embedded_text("aliases.json");
   std::size_t seen = 0;

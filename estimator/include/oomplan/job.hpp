@@ -198,6 +198,10 @@ enum class MegatronFsdpStrategy : std::uint8_t { off, no_shard, optim, optim_gra
 /// (flex), or all tokens to all ranks.
 enum class TokenDispatcher : std::uint8_t { alltoall, allgather, flex };
 
+/// SGLang: how tokens reach the ranks of their experts: by collectives over all of them, or by DeepEP, whose kernels for prefill
+/// (normal) and for decoding (low_latency) have room of their own; automatic has both.
+enum class ExpertExchange : std::uint8_t { collectives, deepep, deepep_normal, deepep_low_latency };
+
 /// Megatron: how products of Transformer Engine run in 8 bits (--fp8-recipe with --fp8-format). A tensor is scaled by the largest
 /// number of its last passes (delayed), by its own (tensorwise), or there is a scale for 128 numbers (blockwise), for 32 (mxfp8).
 enum class Fp8Recipe : std::uint8_t { none, delayed, tensorwise, blockwise, mxfp8 };
@@ -244,6 +248,7 @@ struct Megatron {
   TokenDispatcher dispatcher = TokenDispatcher::alltoall;
   std::int64_t deepep_sms = 20;        ///< with flex: multiprocessors that move tokens; two are a channel of its buffers
   bool grouped_experts = true;         ///< one grouped product for all experts of a rank; otherwise one expert after another
+  bool int4_experts = false;           ///< slime: grouped products multiply by copies that are rounded to 4 bits and back
   bool shared_expert_overlap = false;  ///< shared experts run beside the exchange of tokens
   bool sinkhorn = false;               ///< the router's choice is balanced by sinkhorn
   bool jit_fuser = true;               ///< small functions go through torch.compile
@@ -562,13 +567,14 @@ struct Server {
   /// Groups of one server's GPUs that attend to requests of their own and share the experts: vLLM data_parallel_size of a model
   /// with experts, of which layout.data is a multiple; SGLang dp_size under enable_dp_attention, which divides layout.tensor
   std::int64_t attention_data = 1;
-  std::int64_t redundant_experts = 0;  ///< ep_num_redundant_experts: copies of experts, of all ranks together
-  bool whole_dense = false;            ///< moe_dense_tp_size=1: every rank has dense blocks whole; SGLang
-  bool head_by_attention = false;      ///< enable_dp_lm_head: the head is divided as attention is; SGLang
-  std::int64_t draft_steps = 0;        ///< speculative_num_steps; 0: the engine's own; SGLang
-  std::int64_t draft_branches = 0;     ///< speculative_eagle_topk; 0: the engine's own; SGLang
-  bool flashinfer = false;             ///< attention_backend is flashinfer, also where the engine has another; SGLang
-  std::string draft_model;             ///< a head that guesses ahead, as the user wrote it; "": the model's own MTP blocks
+  std::int64_t redundant_experts = 0;                     ///< ep_num_redundant_experts: copies of experts, of all ranks together
+  bool whole_dense = false;                               ///< moe_dense_tp_size=1: every rank has dense blocks whole; SGLang
+  bool head_by_attention = false;                         ///< enable_dp_lm_head: the head is divided as attention is; SGLang
+  ExpertExchange exchange = ExpertExchange::collectives;  ///< moe_a2a_backend; SGLang
+  std::int64_t draft_steps = 0;                           ///< speculative_num_steps; 0: the engine's own; SGLang
+  std::int64_t draft_branches = 0;                        ///< speculative_eagle_topk; 0: the engine's own; SGLang
+  bool flashinfer = false;  ///< attention_backend is flashinfer, also where the engine has another; SGLang
+  std::string draft_model;  ///< a head that guesses ahead, as the user wrote it; "": the model's own MTP blocks
   DraftMethod draft_method = DraftMethod::auto_;
   FoundDraft draft;           ///< of draft_model
   bool share_prompts = true;  ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache

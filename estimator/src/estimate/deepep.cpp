@@ -53,6 +53,49 @@ DeepEpBuffers deepep_buffers(std::int64_t hidden, std::int64_t ranks, std::int64
   return out;
 }
 
+namespace {
+
+/// What the kernels for decoding send and receive, twice each, for 128 tokens of every rank and every expert.
+Bytes low_latency_bytes(std::int64_t hidden, std::int64_t experts, const DeepEpFacts& fact) {
+  constexpr std::int64_t kTokens = 128;  // SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK
+  const Bytes scales = hidden / 128 * 4, control = 16;
+  const Bytes dispatched = control + std::max(bytes_of(hidden, DType::bf16), hidden + scales);
+  const Bytes combined = bytes_of(hidden, DType::bf16) + scales;
+  const Bytes sent = std::max(kTokens * dispatched, experts * kTokens * combined);
+  const Bytes received = experts * kTokens * std::max(dispatched, combined);
+  const Bytes alignment = fact("alignment_bytes"), signals = round_up(bytes_of(experts, DType::int32), alignment);
+  return ((2 * (sent + received + signals)) / alignment + 1) * alignment;
+}
+
+std::int64_t most_experts(const Architecture& a) {
+  std::int64_t out = 0;
+  for (const LayerRun& run : a.runs) out = std::max(out, run.layer.feed_forward.experts);
+  return out;
+}
+
+/// A cudaMalloc and the workspace, and the symmetric heap with its queues where there is one.
+Bytes held_bytes(const DeepEpBuffers& buffers, std::int64_t ranks, const DeepEpFacts& fact) {
+  const Bytes here = round_up(buffers.nvl + fact("pointer_bytes"), kCudaPage) + fact("workspace_bytes");
+  return buffers.rdma == 0 ? here
+                           : here + symmetric_heap(buffers.rdma, fact) + ceil_div(ranks, kDeepEpPeers) * fact("queue_bytes");
+}
+
+}  // namespace
+
+Bytes server_deepep_bytes(const Role& role, const Catalog& catalog) {
+  const Server& s = role.server;
+  if (s.exchange == ExpertExchange::collectives || role.architecture == nullptr || !deepep_serves(s.layout.expert)) return 0;
+  constexpr std::int64_t kSms = 20;  // Buffer.num_sms
+  const DeepEpFacts fact(catalog, s.layout.expert);
+  DeepEpBuffers buffers;
+  if (s.exchange != ExpertExchange::deepep_low_latency)
+    buffers = deepep_buffers(role.architecture->hidden, s.layout.expert, kSms, catalog);
+  if (s.exchange != ExpertExchange::deepep_normal)
+    buffers.rdma = std::max(
+        buffers.rdma, low_latency_bytes(role.architecture->hidden, most_experts(*role.architecture) + s.redundant_experts, fact));
+  return held_bytes(buffers, s.layout.expert, fact);
+}
+
 Bytes deepep_bytes(const Role& role, const Catalog& catalog) {
   const Trainer& t = role.trainer;
   const std::int64_t ranks = t.layout.expert * t.layout.expert_tensor;
@@ -61,10 +104,7 @@ Bytes deepep_bytes(const Role& role, const Catalog& catalog) {
   if (role.architecture == nullptr || std::ranges::none_of(role.architecture->runs, has_experts)) return 0;
   const DeepEpFacts fact(catalog, ranks);
   const DeepEpBuffers buffers = deepep_buffers(role.architecture->hidden, ranks, t.megatron.deepep_sms, catalog);
-  const Bytes here = round_up(buffers.nvl + fact("pointer_bytes"), kCudaPage) + fact("workspace_bytes");
-  if (buffers.rdma == 0) return here;
-  const std::int64_t machines = ceil_div(ranks, kDeepEpPeers);
-  return here + symmetric_heap(buffers.rdma, fact) + machines * fact("queue_bytes");
+  return held_bytes(buffers, ranks, fact);
 }
 
 }  // namespace oomplan

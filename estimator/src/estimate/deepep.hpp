@@ -12,6 +12,10 @@ namespace oomplan {
 /// other dispatchers, and for a model without experts.
 Bytes deepep_bytes(const Role&, const Catalog&);
 
+/// The same of SGLang's servers (sglang/srt/layers/moe/token_dispatcher/deepep.py: get_deepep_buffer, 0.5.10), whose kernels for
+/// decoding lie in the symmetric heap, too: LowLatencyLayout of csrc/config.hpp, 1.2.1. 0 for other exchanges.
+Bytes server_deepep_bytes(const Role&, const Catalog&);
+
 /// The two sizes that DeepEP is asked for (csrc/config.hpp, 1.2.1), of hidden states of so many columns in 16 bits.
 struct DeepEpBuffers {
   Bytes nvl = 0, rdma = 0;

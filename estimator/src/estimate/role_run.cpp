@@ -146,6 +146,7 @@ void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   run.model = server_model(*role.architecture, role.engine, server);
   run.facts = resolve(catalog.facts(), role.engine, server, catalog.gpu(job.cluster.gpu), run.model);
   run.point = point_of(role.server);
+  run.point.deepep_bytes = server_deepep_bytes(role, catalog);
   const bool rewards = role.kind == RoleKind::reward;
   run.point.logprobs = job.kind == JobKind::rl && !rewards;
   if (role.kind == RoleKind::teacher) run.point.scored = std::max<std::int64_t>(1, job.prompt_tokens + job.response_tokens - 1);

@@ -19,6 +19,7 @@ RankShare share_of(const ServerModel& m, const ServerFacts& f, const ServerPoint
   out.data = at.attention_data;
   out.tensor = std::max<std::int64_t>(1, at.tensor / at.attention_data);
   out.all = out.shared = at.tensor;
+  if (at.deepep) out.shared = 1;  // tokens stay with their rank, which has shared experts whole
   out.dense = at.whole_dense ? 1 : at.tensor;
   out.head = at.head_by_attention ? out.tensor : at.tensor;
   out.table = at.attention_data > 1 && f.attention_data_repeats_embedding ? 1 : out.tensor;

@@ -274,7 +274,8 @@ class Planner {
     tensor(T::attention_output, tokens, s.attention, d);
     tensor(T::projected, tokens, m_.hidden, d);
     // SGLang's dense and shared blocks see the tokens of all groups, unless every rank has them whole
-    const bool together = share_.data > 1 && m_.engine == EngineKind::sglang && (m_.moe || share_.dense > 1);
+    const bool meets = m_.moe && !at_.deepep;
+    const bool together = share_.data > 1 && m_.engine == EngineKind::sglang && (meets || share_.dense > 1);
     const std::int64_t met = tokens * share_.data;
     tensor(T::gate_up, together ? met : tokens, s.gate_up, d);
     if (s.unpacked > 0) {
@@ -282,14 +283,14 @@ class Planner {
       tensor(T::unpacked_product, tokens, s.activation, d);
     }
     tensor(T::activation, together ? met : tokens, s.activation, d);
-    if (share_.data > 1) tensor(T::gathered, met, m_.hidden, d);
+    if (share_.data > 1 && (!at_.deepep || (share_.dense > 1 && has_dense_layers()))) tensor(T::gathered, met, m_.hidden, d);
     tensor(T::layer_output, tokens, m_.hidden, d);
     if (m_.draft.states > 0 && s.last) {
       tensor(T::draft_states, tokens, m_.draft.states * m_.hidden, d);
       tensor(T::draft_inputs, tokens, m_.draft.states * m_.hidden, d);
     }
     if (s.context > 0) tensor(T::context_projected, tokens, s.context, d);
-    const std::int64_t moe = f_.moe_chunk_tokens > 0 ? std::min(met, f_.moe_chunk_tokens) : met;
+    const std::int64_t moe = at_.deepep ? received(met) : f_.moe_chunk_tokens > 0 ? std::min(met, f_.moe_chunk_tokens) : met;
     if (s.workspace2 > 0 &&
         (m_.weights != DType::mxfp4 || m_.compressed)) {  // the mxfp4 kernels write into their own small buffers
       const std::int64_t experts_h = s.workspace2 > 0 ? top_k() * m_.hidden : 0;
@@ -323,6 +324,34 @@ class Planner {
     if (m_.index_bytes > 0) set(T::index_scores, kScores);
     const Bytes more = std::max(entries, keys) - p_[T::forward_workspace13] - p_[T::forward_workspace2];
     if (more > 0) set(T::forward_workspace13, p_[T::forward_workspace13] + more);
+  }
+
+  bool has_dense_layers() const {
+    return std::any_of(m_.kinds.begin(), m_.kinds.end(), [](const ServerLayer& l) { return l.experts == 0; });
+  }
+  std::int64_t experts_here() const {
+    std::int64_t all = 0;
+    for (const ServerLayer& l : m_.kinds) all = std::max(all, l.experts);
+    return ceil_div(all + f_.redundant_experts, share_.expert);
+  }
+  /// Tokens whose rows, for each of their experts one, are as many as a rank gets: even routing, and each expert's padded to a
+  /// multiple of 128 (sglang/srt/layers/moe/moe_runner/deep_gemm.py, token_dispatcher/deepep.py, 0.5.10).
+  std::int64_t received(std::int64_t tokens) const {
+    const std::int64_t rows = ceil_div(tokens * top_k(), share_.expert) + 128 * experts_here();
+    return ceil_div(rows, std::max<std::int64_t>(1, top_k()));
+  }
+  /// Of the kernels for decoding: rows of 128 tokens of every rank for each expert here, in fp8 with scales when they come, and
+  /// what the products make of them.
+  void decoding_rows() {
+    if (!at_.deepep_decodes || !captures()) return;
+    constexpr std::int64_t kTokens = 128;  // SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK
+    const std::int64_t rows = experts_here() * share_.expert * kTokens;
+    std::int64_t width = 0;
+    for (const ServerLayer& l : m_.kinds) width = std::max(width, l.experts > 0 ? l.expert_width : 0);
+    const auto scaled = [&](std::int64_t columns) { return rows * (columns + ceil_div(columns, 128) * 4); };
+    const Bytes came = scaled(m_.hidden), inner = bytes_of(rows * 2 * width, DType::bf16), narrow = scaled(width),
+                out = bytes_of(rows * m_.hidden, DType::bf16);
+    set(T::exchange_rows, std::max({came + inner, inner + narrow, narrow + out}));
   }
 
   std::int64_t top_k() const {
@@ -526,6 +555,8 @@ class Planner {
     tensor(T::request_table, p_.max_running, p_.max_model_len + 4 + (drafts() ? m_.draft_tokens : 0), DType::int32);
     set(T::attention_workspace, f_.attention_workspace);
     graphs(stage);
+    set(T::exchange, at_.deepep_bytes);
+    decoding_rows();
     if (stage.last && captures()) tensor(T::graph_logits, captured_requests(), m_.vocab, DType::fp32);
     draft_pool(stage);
     if (at_.flashinfer) flashinfer(stage);
@@ -589,6 +620,8 @@ ServerPoint point_of(const Server& s) {
   out.share_prompts = s.share_prompts;
   out.whole_dense = s.whole_dense;
   out.head_by_attention = s.head_by_attention;
+  out.deepep = s.exchange != ExpertExchange::collectives;
+  out.deepep_decodes = out.deepep && s.exchange != ExpertExchange::deepep_normal;
   out.decode_context = s.decode_context;
   out.fraction = s.memory_fraction;
   out.max_running = s.max_running;

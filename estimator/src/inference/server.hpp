@@ -31,6 +31,9 @@ struct ServerPoint {
   std::int64_t tensor = 1, pipeline = 1, expert = 1;
   std::int64_t attention_data = 1;  ///< Server::attention_data
   bool whole_dense = false, head_by_attention = false;
+  bool deepep = false;                               ///< Server::exchange is one of DeepEP's
+  bool deepep_decodes = false;                       ///< its kernels for decoding are used: graphs hold rows for all ranks
+  Bytes deepep_bytes = 0;                            ///< its buffers
   std::int64_t draft_steps = 0, draft_branches = 0;  ///< SGLang; 0: the engine's own
   bool flashinfer = false;                           ///< Server::flashinfer
   bool share_prompts = true;                         ///< SGLang's radix cache
@@ -65,6 +68,8 @@ enum class ServerTensor : std::uint8_t {
   tower,
   rope,
   adapters,
+  exchange,
+  exchange_rows,
   drafts,
   draft_loaded,
   buffers,

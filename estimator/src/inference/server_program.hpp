@@ -202,6 +202,8 @@ void start(R& r, const ServerPlan& p, const ServerSites& sites) {
     h.alloc(T::blas);
     h.alloc(T::graph_logits);
   }
+  h.alloc(T::exchange);  // made by the first pass that needs it
+  h.alloc(T::exchange_rows);
   h.alloc(T::graphs);
   h.alloc(T::late_growth);
   if (p.engine == EngineKind::vllm) {  // the sampler is warmed up once more, outside of the budget

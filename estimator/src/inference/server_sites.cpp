@@ -26,6 +26,8 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::tower, "vision tower", Category::weights, Pool::pausable, kStays},
     {T::rope, "cos/sin table", Category::weights, Pool::pausable, kStays},
     {T::adapters, "LoRA slots", Category::weights, Pool::pausable, kStays},
+    {T::exchange, "DeepEP's buffers", Category::communication, Pool::driver, kStays},
+    {T::exchange_rows, "rows of DeepEP in the CUDA graphs", Category::activations, Pool::torch, kStays},
     {T::drafts, "draft weights", Category::weights, Pool::pausable, kStays},
     {T::draft_loaded, "tables that a draft loads and gives up for the model's", Category::weights, Pool::pausable, Holder::local},
     {T::buffers, "input buffers", Category::buffers, Pool::torch, kStays},

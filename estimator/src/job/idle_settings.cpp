@@ -230,6 +230,7 @@ constexpr Row kTrainers[] = {
      [](const Job&, const Role& r) { return r.trainer.megatron.mtp_layers == 0; }},
     {"expert_imbalance", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"grouped_experts", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
+    {"int4_experts", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"permute_fusion", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"router_aux_loss", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"router_dtype", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},

@@ -232,6 +232,8 @@ std::vector<Knob> more_megatron_rows() {
               {2, 128}, "multiprocessors"),
       setting("grouped_experts", flag, knob::flag<&Megatron::grouped_experts>(), speed,
               "Megatron: one grouped product for all experts of a rank (--moe-grouped-gemm); false: one expert after another"),
+      setting("int4_experts", flag, knob::flag<&Megatron::int4_experts>(), numerics,
+              "slime's Megatron: experts learn with weights that are rounded to 4 bits (OPEN_TRAINING_INT4_FAKE_QAT_FLAG)"),
       setting("shared_expert_overlap", flag, knob::flag<&Megatron::shared_expert_overlap>(), speed,
               "Megatron: shared experts run beside the exchange of tokens (--moe-shared-expert-overlap)"),
       setting("sinkhorn", flag, knob::flag<&Megatron::sinkhorn>(), semantics,

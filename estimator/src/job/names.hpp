@@ -92,6 +92,12 @@ inline constexpr std::array<std::pair<MegatronFsdpStrategy, std::string_view>, 5
      {MegatronFsdpStrategy::optim_grads, "optim_grads"},
      {MegatronFsdpStrategy::optim_grads_params, "optim_grads_params"}}};
 template <>
+inline constexpr std::array<std::pair<ExpertExchange, std::string_view>, 4> kNames<ExpertExchange>{
+    {{ExpertExchange::collectives, "collectives"},
+     {ExpertExchange::deepep, "deepep"},
+     {ExpertExchange::deepep_normal, "deepep_normal"},
+     {ExpertExchange::deepep_low_latency, "deepep_low_latency"}}};
+template <>
 inline constexpr std::array<std::pair<TokenDispatcher, std::string_view>, 3> kNames<TokenDispatcher>{
     {{TokenDispatcher::alltoall, "alltoall"}, {TokenDispatcher::allgather, "allgather"}, {TokenDispatcher::flex, "flex"}}};
 

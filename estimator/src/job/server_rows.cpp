@@ -196,6 +196,11 @@ std::vector<Knob> server_rows() {
       only_for(row("head_by_attention", of, flag, knob::flag<&Server::head_by_attention>(), speed,
                    "the head is divided over a group of data-parallel attention alone: enable_dp_lm_head"),
                EngineKind::sglang),
+      only_for(one_of(row("exchange", of, choice, knob::choice<&Server::exchange>(), speed,
+                          "how tokens reach their experts: by collectives, or by DeepEP with its kernels for prefill and "
+                          "decoding (moe_a2a_backend, deepep_mode)"),
+                      {"collectives", "deepep", "deepep_normal", "deepep_low_latency"}),
+               EngineKind::sglang),
       row("expandable_segments", of, flag, knob::flag<&Server::expandable_segments>(), free,
           "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True for the engine's processes"),
       row("share_prompts", of, flag, knob::flag<&Server::share_prompts>(), speed,

@@ -178,7 +178,10 @@ class Checker {
       add("models_by", std::string(spelling(m.maker)), "nothing", "it is a setting of AReaL's and verl's Megatron engines");
     of_slime("recompute_loss_function", m.recompute_loss, "true", "false");
     of_slime("rollout_temperature", m.rollout_temperature != 1, fmt::format("{}", m.rollout_temperature), "1");
+    of_slime("int4_experts", m.int4_experts, "true", "false");
     if (!slime) return;
+    if (m.int4_experts && !m.grouped_experts)
+      add("int4_experts", "true", "grouped_experts: true beside it", "slime rounds the matrices of grouped products alone");
     if (t.sequences_per_micro_batch > 0 && !t.loop.actor_loss)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           "slime packs sequences");

@@ -7,9 +7,11 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
+#include "job/deepep.hpp"
 #include "job/first_engine.hpp"
 #include "job/stored_weights.hpp"
 #include "job/validate_draft.hpp"
+#include "layout/letters.hpp"
 
 namespace oomplan {
 namespace {
@@ -123,6 +125,21 @@ class Problems {
       add("redundant_experts", s_.redundant_experts == 0 ? "none" : fmt::format("{}", s_.redundant_experts),
           fmt::format("as many as make {} a multiple of {}", all, s_.layout.expert),
           "SGLang puts as many experts on every rank (sglang/srt/layers/moe/fused_moe_triton/layer.py, 0.5.10)");
+    if (s_.exchange != ExpertExchange::collectives) deepep(experts);
+  }
+  /// sglang/srt/server_args.py (_handle_a2a_moe), layers/moe/ep_moe/layer.py, 0.5.10.
+  void deepep(std::int64_t experts) {
+    const std::string found(spelling(s_.exchange));
+    const auto refuse = [&](std::string why) { add("exchange", found, "collectives", std::move(why)); };
+    if (experts == 0) return refuse("the model has no experts");
+    if (s_.layout.expert != s_.layout.tensor)
+      add("layout", letters(s_.layout), fmt::format("e{}", s_.layout.tensor),
+          "SGLang itself shares the experts out over all ranks of a tensor group where DeepEP is asked for");
+    if (!deepep_serves(s_.layout.expert)) refuse(fmt::format("DeepEP itself serves no group of {}", s_.layout.expert));
+    const Quantization& q = role_.architecture->quantization;
+    const bool blocks = q.parts.size() == 1 && q.parts[0].format.dtype == DType::fp8 && q.parts[0].format.block == 128;
+    if (!serves_as_stored(role_) || !blocks)
+      refuse("not supported yet: DeepEP of a checkpoint that is not stored in fp8 with a scale for 128 x 128 elements");
   }
 
   bool before(const char* release) const { return !s_.version.empty() && compare_versions(s_.version, release) < 0; }
@@ -143,8 +160,7 @@ class Problems {
       add("online_quantization", found, std::move(expected), std::move(why));
     };
     if (s_.weights == DType::fp8) refuse("none", "weights that are fp8 already");
-    if (role_.architecture != nullptr && serves_as_stored(role_) &&
-        !role_.architecture->quantization.method.empty())
+    if (role_.architecture != nullptr && serves_as_stored(role_) && !role_.architecture->quantization.method.empty())
       refuse("none", "the checkpoint is quantised");
     const bool vllm = role_.engine == EngineKind::vllm;
     if (!vllm && s_.online != OnlineFormat::bitsandbytes && s_.online != OnlineFormat::fp8_per_channel)

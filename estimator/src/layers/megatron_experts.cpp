@@ -16,15 +16,31 @@ struct Matrices {
   std::int64_t out = 0, in = 0, count = 1;
   bool fresh_gradients = false;  ///< no cached tensor stands for their gradients
   bool frozen = false;           ///< they have none, and their input is not kept
+  bool rounded = false;          ///< copies that are rounded to 4 bits and back stand in for them
   std::string name;
 };
 
+/// slime's Megatron (docker/patch/*/megatron.patch: _FakeInt4QuantizationSTE, TEGroupedLinear._get_weight_tensors): a copy of
+/// every expert's matrix. What the function's names hold goes when it returns: the last expert's are made beside all copies.
+Tensor rounded(Eager& g, const Matrices& m) {
+  const Shape one{Dim(m.out), Dim(m.in)};
+  const auto held = [&](const char* what, DType dtype) { return g.make(m.name + what, one, dtype, Category::temporaries); };
+  const Tensor padded = held(".padded", DType::bf16);
+  held(".magnitudes", DType::fp32);
+  const Tensor divided = held(".divided", DType::fp32), whole = held(".whole", DType::fp32),
+               clamped = held(".clamped", DType::fp32), back = held(".back", DType::fp32);
+  return g.make(m.name + ".rounded", {Dim(m.count), Dim(m.out), Dim(m.in)}, DType::bf16);
+}
+
 /// TELinear or GroupedLinear over rows. `shape`: of the result.
 Tensor product(Eager& g, const Tensor& x, const Shape& shape, const Matrices& m) {
+  const Tensor copies = m.rounded ? rounded(g, m) : Tensor();
   Tensor y = g.make(m.name, shape, DType::bf16);
   if (!g.will_record({&x})) return y;
-  g.record(y, "GroupedLinear", {&x}, [&g, saved = m.frozen ? Saved() : g.save(x), m, before = x.shape](Gradients) {
+  const Saved kept = m.rounded ? g.save(copies) : Saved();
+  g.record(y, "GroupedLinear", {&x}, [&g, saved = m.frozen ? Saved() : g.save(x), kept, m, before = x.shape](Gradients) {
     if (!m.frozen) (void)saved.get();
+    if (m.rounded) (void)kept.get();
     Tensor result = gradient(g, (m.name + "_backward").c_str(), before, DType::bf16);
     const Tensor weights = m.fresh_gradients ? gradient(g, (m.name + ".weight_gradients").c_str(),
                                                         {Dim(m.count), Dim(m.out), Dim(m.in)}, DType::bf16)
@@ -138,8 +154,8 @@ Tensor grouped(Eager& g, const RoutedRows& given, const RoutedSizes& s, const Ch
   const bool frozen = bool(o.adapters);
   const bool fresh = !frozen && (!o.te.fused_gradients || o.settings.te_release == TeRelease::v2_9);
   const std::int64_t inner_width = (s.gated ? 2 : 1) * s.width;
-  const Matrices first{inner_width, s.hidden, s.local, fresh, frozen, "experts.linear_fc1"};
-  const Matrices second{s.hidden, s.width, s.local, fresh, frozen, "experts.linear_fc2"};
+  const Matrices first{inner_width, s.hidden, s.local, fresh, frozen, o.settings.int4_experts, "experts.linear_fc1"};
+  const Matrices second{s.hidden, s.width, s.local, fresh, frozen, o.settings.int4_experts, "experts.linear_fc2"};
   const auto multiplied = [&](const Tensor& x, const Shape& shape, const Matrices& m, bool original) {
     if (o.te.fp8 == Fp8Recipe::none) return product(g, x, shape, m);
     return te_fp8_grouped_linear(g, x, shape, {m.out, m.in, m.count, m.fresh_gradients}, original, o.te, m.name);
@@ -181,14 +197,15 @@ Tensor one_after_another(Eager& g, const RoutedRows& in, const RoutedSizes& s, c
       several ? split(g, in.weights, std::vector<Shape>(count, Shape{share.rows})) : std::vector<Tensor>{in.weights};
   std::vector<Tensor> results;
   for (std::size_t e = 0; e < count; ++e) {
-    Tensor inner = product(g, tokens[e], share.of(inner_width), {inner_width, s.hidden, 1, fresh, frozen, "experts.linear_fc1"});
+    Tensor inner =
+        product(g, tokens[e], share.of(inner_width), {inner_width, s.hidden, 1, fresh, frozen, false, "experts.linear_fc1"});
     if (s.biases && !(s.gated && s.fused)) {
       Tensor biased = megatron_with_bias(g, inner, "experts.linear_fc1.biased");
       inner = std::move(biased);
     }
     Tensor active = weighted(g, s, inner, weights[e], share.of(s.width));
     inner.reset();
-    Tensor out = product(g, active, share.of(s.hidden), {s.hidden, s.width, 1, fresh, frozen, "experts.linear_fc2"});
+    Tensor out = product(g, active, share.of(s.hidden), {s.hidden, s.width, 1, fresh, frozen, false, "experts.linear_fc2"});
     results.push_back(s.biases ? adding_weighted_bias(g, out, weights[e]) : std::move(out));
   }
   return several ? cat(g, std::move(results), {s.rows, Dim(s.hidden)}, "experts.joined") : results[0];

@@ -141,6 +141,7 @@ std::vector<ServingPoint> ServingPoints::layouts(std::int64_t gpus) const {
 
 /// What the engine itself refuses of the layout is no candidate.
 bool ServingPoints::runs(const ServingPoint& p) const {
+  if (own_.exchange != ExpertExchange::collectives && p.expert != own_.layout.expert) return false;  // its buffers are of them
   Role role = role_;
   role.server.layout.tensor = p.tensor;
   role.server.layout.pipeline = p.pipeline;

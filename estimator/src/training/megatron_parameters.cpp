@@ -160,7 +160,8 @@ class Counter {
       for (std::int64_t i = 0; i < together; ++i) of_experts.push_back(multiplied(a_.hidden, width));
       if (f.expert_bias) of_experts.insert(of_experts.end(), static_cast<std::size_t>(together), {a_.hidden, false});
     }
-    if (o_.settings.te_release != TeRelease::v2_9 || !o_.settings.grouped_experts) {
+    // a rounded copy has no grad_added_to_main_grad, for which placeholders are made
+    if ((o_.settings.te_release != TeRelease::v2_9 || !o_.settings.grouped_experts) && !o_.settings.int4_experts) {
       shapes.insert({inner, a_.hidden});
       shapes.insert({a_.hidden, width});
     }

@@ -508,8 +508,16 @@ class CommandReader {
     const std::string value = exchange_ ? exchange_->value.value_or("") : variable->second.text;
     if (value == "none" || value == "naive" || value == "allgather_reducescatter") return;
     if (vllm && (attention_groups() == 1 || !layout_.all_experts)) return;
+    if (!vllm && value == "deepep") {
+      const Flag* const mode = d_.find("deepep-mode");
+      const std::string said = mode != nullptr ? mode->value.value_or("") : "auto";
+      if (said != "auto" && said != "normal" && said != "low_latency")
+        return d_.complain(mode->place, fmt::format("'{}'", said), "auto, normal or low_latency");
+      layout_.all_experts = true;  // whatever --ep-size says
+      return d_.set("exchange", said == "auto" ? "deepep" : "deepep_" + said, *exchange_);
+    }
     d_.complain(exchange_ ? exchange_->place : variable->second.place, fmt::format("'{}'", value),
-                vllm ? "allgather_reducescatter" : "none", fmt::format("not supported yet: buffers of {}", value));
+                vllm ? "allgather_reducescatter" : "deepep or none", fmt::format("not supported yet: buffers of {}", value));
   }
 
   /// Room for adapters, with each engine's own numbers where the command line has none.

@@ -192,6 +192,7 @@ constexpr FlagRow kSglang[] = {
     {"attention-context-parallel-size|attn-cp-size", M::one, "context parallelism"},
     {"moe-data-parallel-size|moe-dp-size", M::one, "several groups of experts"},
     {"moe-a2a-backend", M::exchange, "layout"},
+    {"deepep-mode", M::ignored, ""},  // read with it
     {"enable-symm-mem", M::never, "memory that all ranks map"},
     {"enable-eplb", M::never, "copies of experts that are asked for most"},
     {"ep-num-redundant-experts", M::copies, "redundant_experts"},

@@ -15,7 +15,11 @@ namespace {
 using yaml::Node;
 
 [[noreturn]] void wrong(const std::string& file, const Node& at, std::string found, std::string expected, std::string why = {}) {
-  throw InputError(Problem{{file, at.line, at.column, {}}, std::move(found), std::move(expected), {}, std::move(why),
+  throw InputError(Problem{{file, at.line, at.column, {}},
+                           std::move(found),
+                           std::move(expected),
+                           {},
+                           std::move(why),
                            ProblemKind::refused_by_framework});
 }
 
@@ -43,7 +47,8 @@ std::vector<FileArgument> arguments_of(const Node& map) {
 const Node& list_under(const Node& root, std::string_view key, const std::string& file) {
   const Node* list = root.find(key);
   if (list == nullptr || list->kind != Node::Kind::list)
-    wrong(file, root, yaml::describe(list == nullptr ? root : *list), fmt::format("a list under '{}'", key), "slime itself asks for it");
+    wrong(file, root, yaml::describe(list == nullptr ? root : *list), fmt::format("a list under '{}'", key),
+          "slime itself asks for it");
   return *list;
 }
 
@@ -63,7 +68,8 @@ ServerGroup group_of(const Node& group, const ServerGroup& of, const std::string
   const Node* const type = group.find("worker_type");
   out.worker = type == nullptr ? "" : type->text;
   if (std::find(kTypes.begin(), kTypes.end(), out.worker) == kTypes.end())
-    wrong(file, type == nullptr ? group : *type, fmt::format("worker_type '{}'", out.worker), list_of(kTypes), "slime itself asks for it");
+    wrong(file, type == nullptr ? group : *type, fmt::format("worker_type '{}'", out.worker), list_of(kTypes),
+          "slime itself asks for it");
   out.gpus = gpus_of(group, "num_gpus", file);
   if (out.gpus == 0) wrong(file, group, "nothing", "num_gpus of the group", "slime itself asks for it");
   if (const std::int64_t n = gpus_of(group, "num_gpus_per_engine", file); n > 0) out.engine_gpus = n;
@@ -84,7 +90,8 @@ bool same(const std::vector<FileArgument>& one, const std::vector<FileArgument>&
 bool alike(const std::vector<ServerGroup>& groups) {
   return std::all_of(groups.begin(), groups.end(), [&](const ServerGroup& g) {
     const ServerGroup& first = groups.front();
-    return g.worker == "regular" && g.model == first.model && g.engine_gpus == first.engine_gpus && same(g.overrides, first.overrides);
+    return g.worker == "regular" && g.model == first.model && g.engine_gpus == first.engine_gpus &&
+           same(g.overrides, first.overrides);
   });
 }
 
@@ -99,7 +106,8 @@ std::vector<RoleArguments> read_roles(std::string_view text, const std::string& 
     const Node* const role = entry.find("role");
     if (role == nullptr) continue;
     for (const RoleArguments& one : out)
-      if (one.role == role->text) wrong(file, *role, fmt::format("'{}' twice", role->text), "one entry of a role", "slime itself asks for it");
+      if (one.role == role->text)
+        wrong(file, *role, fmt::format("'{}' twice", role->text), "one entry of a role", "slime itself asks for it");
     const Node* arguments = entry.find("overrides");
     if (arguments == nullptr || arguments->entries.empty()) arguments = entry.find("args");
     out.push_back({role->text, arguments == nullptr ? std::vector<FileArgument>{} : arguments_of(*arguments)});

@@ -238,8 +238,7 @@ class JobWriter {
     if (m_.server_experts > 1) letters += fmt::format("e{}", m_.server_experts);
     own(r + ".layout", letters, "rollout_num_gpus_per_engine");
     if (m_.server_groups > 1)
-      put(r + ".attention_data", fmt::format("{}", m_.server_groups),
-          t_.server_flag({"data-parallel-size", "dp-size"})->written);
+      put(r + ".attention_data", fmt::format("{}", m_.server_groups), t_.server_flag({"data-parallel-size", "dp-size"})->written);
     if (m_.colocated) put("rollout.sleep", m_.offload_rollout ? "2" : "0", "--colocate");
     ServerSettings said = server_settings(t_, m_, {name_, version, source_.gpu}, catalog_);
     text_.problems.insert(text_.problems.end(), said.problems.begin(), said.problems.end());
@@ -257,7 +256,8 @@ class JobWriter {
     learner("critic", RoleKind::critic);
     put("critic.beside", "actor", "--advantage-estimator", false);
     note(Note::Level::info, "--advantage-estimator",
-         "the critic is made of the actor's flags and checkpoint, with a head of one column; one of both is on the GPUs at a time");
+         "the critic is made of the actor's flags and checkpoint, with a head of one column; one of both is on the GPUs at a "
+         "time");
   }
 
   void learner(const std::string& role, RoleKind kind) {
@@ -348,6 +348,8 @@ class JobWriter {
   void loss(const std::string& role) {
     const Own& o = t_.own;
     put(role + ".cross_entropy", loss_of(t_.release), "--loss-type", false);
+    if (t_.int4_training && t_.megatron.has("num_experts") && t_.megatron.on("moe_grouped_gemm"))
+      put(role + ".int4_experts", "true", "OPEN_TRAINING_INT4_FAKE_QAT_FLAG");
     put(role + ".attention_mask", "false", "--loss-type", false);  // packed sequences have none (model.py: forward_step)
     if (const std::int64_t chunk = o.whole_or("log_probs_chunk_size", -1); chunk > 0)
       own(role + ".log_probs_chunk_size", fmt::format("{}", chunk), "log_probs_chunk_size");

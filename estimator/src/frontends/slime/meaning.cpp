@@ -148,6 +148,9 @@ class Teller {
     m_.server_stages = server_degree({"pipeline-parallel-size", "pp-size"});
     m_.server_groups = server_degree({"data-parallel-size", "dp-size"});
     m_.server_experts = server_degree({"expert-parallel-size", "ep-size", "ep"});
+    const ServerFlag* exchange = t_.server_flag({"moe-a2a-backend"});
+    if (exchange != nullptr && !exchange->values.empty() && exchange->values[0] == "deepep")  // SGLang sets it
+      m_.server_experts = std::max<std::int64_t>(1, m_.engine_gpus / m_.server_stages);
     m_.global_batch = global_batch();
     megatron::Complaints unheard;  // told by rules
     m_.run = megatron::derive(t_.megatron, m_.actor_gpus, megatron::Built::by_arguments, unheard);

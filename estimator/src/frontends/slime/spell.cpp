@@ -57,7 +57,7 @@ class Speller {
   }
 
   Spelt run() const {
-    if (role_ == "rollout") return server();
+    if (role_ == m_.servers()) return server();
     if (role_ != m_.learner()) return no_word();
     if (knob_ == "tokens_per_micro_batch") return budget();
     if (knob_ == "layout") return layout();
@@ -139,7 +139,7 @@ std::string flag_of(const SlimeText& text, std::string_view knob) {
   const auto dot = knob.find('.');
   if (dot == std::string_view::npos) return {};
   const std::string_view role = knob.substr(0, dot), name = knob.substr(dot + 1);
-  if (role == "rollout") {
+  if (role == "rollout" || role == "server") {
     if (name == "layout") return text.own.place("rollout_num_gpus_per_engine");
     const FlagRow* row = row_of_server(name);
     return row == nullptr ? std::string() : fmt::format("--sglang-{}", usual_of(*row));
