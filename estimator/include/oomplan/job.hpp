@@ -267,7 +267,7 @@ struct Megatron {
   bool host_optimizer = false;                            ///< masters and states lie on the host, where the step is made
   double host_fraction = 1;                               ///< with host_optimizer: of a rank's share, by numbers of elements
   std::int64_t weights_on_host = 0;                       ///< sets of a rank's weights with a pinned copy on the host each
-  Bytes memory_margin = 0;  ///< the saver that pauses the process takes no memory that would leave less of the GPU free
+  Bytes memory_margin = 0;           ///< the saver that pauses the process takes no memory that would leave less of the GPU free
   bool overlap_grad_reduce = false;  ///< gradients are reduced bucket by bucket; otherwise a buffer is one bucket
   bool pads_experts = true;          ///< with expert_capacity: experts with fewer rows are filled up to it
   bool activation_fusion = true;     ///< gated activations are one kernel

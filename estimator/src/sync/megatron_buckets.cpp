@@ -33,6 +33,8 @@ class LayerRows {
   LayerRows(std::int64_t hidden, const Layer& layer) : h_(hidden), l_(layer) {
     attention();
     feed_forward();
+    if (layer.norm_place == NormPlace::pre_and_post)  // GLM-4 (slime_plugins/models/glm4.py)
+      for (const char* behind : {"post_self_attn_layernorm.", "post_mlp_layernorm."}) norm(behind, h_);
   }
   std::vector<Row> rows;
 

@@ -90,9 +90,9 @@ struct MegatronStage {
   std::vector<std::shared_ptr<const Tape>> forward_chunks;  ///< under no_grad; empty: there is no such phase
   std::int64_t head_chunks = 1;                             ///< that the loss takes its tokens in
   bool trains = true;
-  bool pauses = false;  ///< between its role's phases what lives from step to step lies on the host
-  bool pauses_whole = false;    ///< with `pauses`: so does all else that PyTorch has
-  bool pauses_buffers = true;   ///< with `pauses_whole`: flat buffers have copies on the host, too
+  bool pauses = false;         ///< between its role's phases what lives from step to step lies on the host
+  bool pauses_whole = false;   ///< with `pauses`: so does all else that PyTorch has
+  bool pauses_buffers = true;  ///< with `pauses_whole`: flat buffers have copies on the host, too
   bool parks_parameters = false, parks_optimizer = false;  ///< verl: these do; gradients are freed with the parameters
   std::vector<bool> receives;                              ///< the chunk's input comes from another chunk
   std::vector<bool> hands_on;                              ///< its output goes to another chunk
