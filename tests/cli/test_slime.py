@@ -402,6 +402,20 @@ def test_layers_that_are_not_the_checkpoints_are_refused(
     assert said in refused(of_model(tmp_path, arguments, checkpoint, change), "0.4.0")
 
 
+def test_a_job_file_trains_the_text_alone(tmp_path: Path) -> None:
+    read = run("read", of_model(tmp_path, QWEN35, "Qwen/Qwen3.5-9B"), "--framework-version", "0.4.0").stdout
+    (tmp_path / "job.yaml").write_text(read)
+    assert run("check", str(tmp_path / "job.yaml")).returncode in (0, 1)
+    (tmp_path / "job.yaml").write_text(read.replace(":text", ""))
+    done = run("check", str(tmp_path / "job.yaml"))
+    assert done.returncode == 2
+    assert "its language model by itself is model: Qwen/Qwen3.5-9B:text" in done.stderr
+
+
+def test_layers_of_an_older_image_are_refused(tmp_path: Path) -> None:
+    assert "layers of another specification" in refused(of_model(tmp_path, QWEN35, "Qwen/Qwen3.5-9B"), "0.2.4")
+
+
 def test_blocks_that_are_not_trained_are_held_all_the_same(tmp_path: Path) -> None:
     path = of_model(tmp_path, MIMO.replace("--enable-mtp-training", ""), "XiaomiMiMo/MiMo-7B-RL")
     assert job(path, "--framework-version", "0.4.0")["actor"]["mtp_runs"] is False

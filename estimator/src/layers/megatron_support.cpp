@@ -91,7 +91,8 @@ std::string unsupported_local(const Layer& l, const ChunkOptions& o) {
 /// Linear attention on every rank, of any number of heads. Attention with an output gate is Megatron's: of a group that ranks
 /// share it takes a part of the queries and the whole gate (megatron/core/transformer/attention.py, 1dcf0dafa).
 std::string unsupported_slime(const Architecture& a, const Mixer& m, const ChunkOptions& o) {
-  if (!a.tower.kind.empty()) return "slime's models with a tower are not supported yet: a specification of the text alone";
+  if (!a.tower.kind.empty())
+    return "slime's models with a tower are not supported yet: their text alone is (:text behind the name)";
   if (m.output_gate && m.kv_heads < o.te.tensor)
     return fmt::format("Megatron itself fails with an output gate of attention in {} groups on {} ranks", m.kv_heads,
                        o.te.tensor);
@@ -180,7 +181,7 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
     if (std::string why = unsupported_activation(f, o); !why.empty()) return why;
     const bool slime_norms = o.of_slime && run.layer.norm_place == NormPlace::pre_and_post && m.kind == MixerKind::attention &&
                              f.kind == FeedForwardKind::gated && !is_local(o) && o.te.fp8 == Fp8Recipe::none;
-    const bool slime_heads = o.of_slime && m.qk_norm == QkNorm::full && !is_local(o);
+    const bool slime_heads = o.of_slime && m.qk_norm == QkNorm::full && !is_local(o) && o.te.fp8 == Fp8Recipe::none;
     if ((run.layer.norm_place != NormPlace::pre && !slime_norms) || m.span != AttentionSpan::full || m.sinks || m.softcap ||
         (m.qk_norm != QkNorm::none && m.qk_norm != QkNorm::head && !slime_heads))
       return "this architecture under Megatron is not supported yet";

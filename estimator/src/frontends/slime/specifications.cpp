@@ -70,7 +70,10 @@ bool is_patched(std::string_view flag) {
   return flag == "--use-gated-attention" || flag == kNormBehindAttention || flag == kNormBehindFeedForward;
 }
 
+// Of the releases whose image has Megatron 1dcf0dafa (docker/Dockerfile).
 const Specification* specification_of(const SlimeText& t) {
+  const auto& all = releases();
+  if (t.release < static_cast<Release>(std::find(all.begin(), all.end(), "0.3.0") - all.begin())) return nullptr;
   const std::vector<std::string> words = t.megatron.items("spec");
   for (const Specification& s : specifications())
     if (words.size() == 2 && words[0] == s.module && words[1] == s.function) return &s;
