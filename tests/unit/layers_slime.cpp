@@ -62,7 +62,7 @@ Json config_of(const Json& run) {
 
 std::string layout_of(const Json& run) {
   const int tensor = run["tensor"], context = run["context"], expert = run["expert"];
-  const std::string dense = fmt::format("d1t{}{}", tensor, context > 1 ? fmt::format("c{}", context) : "");
+  std::string dense = fmt::format("d1t{}{}", tensor, context > 1 ? fmt::format("c{}", context) : "");
   if (expert == 1) return dense;
   return fmt::format("attn:{}|ffn:d1t1e{}", dense, expert);
 }
@@ -101,13 +101,12 @@ std::vector<std::pair<std::string, Bytes>> levels_of(const TrainingCase& c, cons
 /// Beside the tokens a batch is counted with positions, which slime's model is not given.
 Bytes positions_of(const Json& run) { return 8 * run["tokens"].get<Bytes>() / run["context"].get<Bytes>(); }
 
-/// Maps of experts' last tokens count beside those of the layer that runs again, which takes their place; and a pass without
-/// gradients has all of the last pass's until its own layers run.
+/// Maps of experts' last tokens count beside those of the layer that runs again, which takes their place.
 double allowed(const Json& run) {
   const bool experts = run["experts"] > 0;
   // a router that replays routes keeps them in two formats beside PyTorch's own indices
   if (run.contains("replay")) return 0.006;
-  return experts && (run["recompute"] == "full" || !run["gradients"].get<bool>()) ? 0.02 : 0.002;
+  return experts && run["recompute"] == "full" ? 0.015 : 0.002;
 }
 
 TEST_CASE("steps of layers that slime brings itself are met") {

@@ -126,6 +126,7 @@ std::optional<Note> note_of_idle_tower(const Role& role) {
 /// What a trainer of a model's language model alone may hold besides, and is not counted.
 std::optional<Note> note_of_tower(const Role& role, const Catalog& catalog) {
   if (role.serves() || !role.model.ends_with(kTextAlone)) return note_of_idle_tower(role);
+  if (role.trainer.loop.says_loss) return std::nullopt;  // slime's has none
   const auto whole = catalog.model(std::string_view(role.model).substr(0, role.model.size() - kTextAlone.size()));
   const std::int64_t tower = count(*whole.architecture).tower;
   return Note{

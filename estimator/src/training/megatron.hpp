@@ -173,14 +173,17 @@ class MegatronEngine {
     for (std::int64_t m = 0; m < std::min<std::int64_t>(2, micro_batches); ++m)
       for (std::size_t c = 0; c < forward_players_.size(); ++c) {
         chunks_[c].decoder_input = received(forward_input_, stage_.receives[c]);
-        forget(c);
+        if (chunks_[c].maps != nullptr) r_.free(chunks_[c].maps->behind);
         const auto& stations = stage_.forward_chunks[c]->stations;
-        chunks_[c].maps = &forward_routings_[c];
         for (std::size_t s = 0, layers = 0; s < stations.size(); ++s) {
           if (stations[s].place == StationPlace::head) r_.alloc(forward_routings_[c].behind);
-          forward_players_[c]->play_all(s, false, Index(m));
-          if (stations[s].place == StationPlace::layers) keep_maps_of(c, layers++);
+          if (stations[s].place == StationPlace::layers)
+            pass_layers(c, s, layers++, m);
+          else
+            forward_players_[c]->play_all(s, false, Index(m));
         }
+        chunks_[c].maps = &forward_routings_[c];
+        chunks_[c].keeps_leaves = false;
       }
   }
   /// Masters and states are there for ever; the step works in place on the flat buffers. Gradients that are not fp32 are copied.
@@ -377,6 +380,21 @@ class MegatronEngine {
       });
     });
   }
+  /// The same without gradients: what a dispatcher has made it keeps.
+  void pass_layers(std::size_t chunk, std::size_t station, std::size_t number, std::int64_t micro) {
+    const OfStation& last = routings_[chunk].stations[number];
+    const OfStation& next = forward_routings_[chunk].stations[number];
+    const bool leaves = last.again && chunks_[chunk].keeps_leaves;
+    const OfStation* before = last.kept ? kept_of(chunk, last) : nullptr;
+    if (before == nullptr && !leaves && !next.kept) return forward_players_[chunk]->play_all(station, false, Index(micro));
+    forward_players_[chunk]->each_unit(station, false, [&](Unit unit, Index at) {
+      forward_players_[chunk]->play_around(station, false, unit, at, Index(micro), kDispatch, [&] {
+        if (before != nullptr) r_.free(before->maps, at);
+        if (leaves) forget_leaf(chunk, last, takes_input(chunk, last, unit), at);
+      });
+      if (next.kept) r_.alloc(next.maps, at);
+    });
+  }
   /// What the dispatchers of a station keep of the pass before; null: nothing.
   const OfStation* kept_of(std::size_t chunk, const OfStation& of) const {
     if (chunks_[chunk].maps == nullptr) return nullptr;
@@ -424,11 +442,6 @@ class MegatronEngine {
       r_.free(last.leaf, at);
     r_.free(last.gradient, at);
   }
-  /// of all units of all stations
-  template <class Act>
-  void each_routing(std::size_t chunk, const Act& act) {
-    for (std::size_t s = 0; s < stage_.permutations[chunk].units.size(); ++s) routing_of(chunk, s, act);
-  }
   template <class Act>
   void routing_of(std::size_t chunk, std::size_t station, const Act& act) {
     const OfStation& one = routings_[chunk].stations[station];
@@ -445,17 +458,6 @@ class MegatronEngine {
     chunks_[chunk].maps = &routing;
     for (std::size_t s = 0; s < stage_.permutations[chunk].units.size(); ++s) keep_maps_of(chunk, s);
     r_.alloc(routing.behind);
-  }
-  void forget(std::size_t chunk) {
-    const bool leaves = std::exchange(chunks_[chunk].keeps_leaves, false);
-    const Routing* maps = chunks_[chunk].maps;
-    if (maps != nullptr) r_.free(maps->behind);
-    if (maps == nullptr && !leaves) return;
-    each_routing(chunk, [&](const OfStation& one, Unit unit, Index i) {
-      if (maps != nullptr && one.kept) r_.free(kept_of(chunk, one)->maps, i);
-      if (leaves && one.again) forget_leaf(chunk, one, takes_input(chunk, one, unit), i);
-    });
-    chunks_[chunk].maps = nullptr;
   }
   /// The output layer's gradient of this micro-batch waits for the end of the passes, and its input with the graph that made it,
   /// whose leaf is what the stage has received. Those of micro-batches that are not played come with the first one, so that the
