@@ -8,9 +8,9 @@
 #include <string>
 
 #include "catalog/catalog.hpp"
+#include "estimate/megatron_buckets.hpp"
 #include "estimate/megatron_update.hpp"
 #include "job/training_loop.hpp"
-#include "sync/megatron_buckets.hpp"
 
 namespace {
 

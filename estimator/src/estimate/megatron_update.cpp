@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "estimate/communicators.hpp"
+#include "estimate/megatron_buckets.hpp"
 #include "estimate/timeline.hpp"
-#include "sync/megatron_buckets.hpp"
 
 namespace oomplan {
 namespace {

@@ -1,4 +1,4 @@
-#include "sync/megatron_buckets.hpp"
+#include "estimate/megatron_buckets.hpp"
 
 #include <algorithm>
 #include <map>
