@@ -353,9 +353,32 @@ class Teller {
     of_server(r + "kv_dtype", {"kv-cache-dtype"});
     of_server(r + "quantization", {"quantization"});
     of_server(r + "speculative", {"speculative-algorithm"});
+    if (!t_.groups.empty()) groups(r + "groups");
     own(r + "client_concurrency", "sglang_server_concurrency");
     code(r + "placement", m_.colocated ? "shares:actor" : "own", std::string(t_.family->placement));
     derived(r + "sleeps", m_.offload_rollout, "--offload-rollout", "--colocate");
+  }
+  /// --sglang-config: groups of servers, with what is said of each.
+  void groups(std::string key) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kTold{
+        {{"dp_size", "dp"},
+         {"ep_size", "ep"},
+         {"max_running_requests", "max_running_requests"},
+         {"chunked_prefill_size", "chunked_prefill"},
+         {"cuda_graph_max_bs", "cuda_graph_max_bs"},
+         {"mem_fraction_static", "memory_fraction"}}};
+    FactValue out = FactValue::list();
+    for (const ServerGroup& g : t_.groups) {
+      FactValue one = FactValue::map();
+      one["worker_type"] = g.worker;
+      one["gpus"] = g.gpus;
+      one["gpus_per_engine"] = g.engine_gpus > 0 ? g.engine_gpus : m_.engine_gpus;
+      for (const auto& [argument, fact] : kTold)
+        for (const FileArgument& a : g.overrides)
+          if (a.name == argument) one[fact] = fact_of_word(a.value);
+      out.push_back(std::move(one));
+    }
+    own(std::move(key), "sglang_config", std::move(out));
   }
   void of_server(std::string key, std::initializer_list<std::string_view> names, FactValue otherwise = nullptr,
                  bool several = false) {
