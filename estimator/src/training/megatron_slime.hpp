@@ -17,7 +17,7 @@ struct SlimeCut {
 /// nullopt: the loss is none of slime's.
 std::optional<SlimeCut> slime_cut(const Trainer&, const MegatronUse&);
 ActorLoss slime_loss(const Trainer&, const SlimeCut&, bool supervised);
-/// slime's losses of 0.3.0 and before, and Relax's.
+/// slime's losses of 0.3.0 and before, and Relax's until then.
 bool copies_logits(ActorLossKind);
 
 }  // namespace oomplan

@@ -27,8 +27,10 @@ std::vector<KnobProblem> problems(const Role& role) {
   else if (role.kind == RoleKind::reference && !role.beside.empty())
     add("beside", role.beside, "nothing",
         "beside its servers Relax puts the weights of a reference into the actor's tensors: its pass is the actor's");
-  else if (role.trainer.megatron.loss != MegatronLoss::slime_samples)
-    add("cross_entropy", std::string(spelling(role.trainer.megatron.loss)), "slime_samples", "Relax has a loss of its own");
+  else if (const MegatronLoss loss = role.trainer.megatron.loss;
+           loss != MegatronLoss::slime_samples && loss != MegatronLoss::slime_sliced)
+    add("cross_entropy", std::string(spelling(loss)), "slime_sliced, or slime_samples before 2026.08",
+        "Relax has a loss of its own");
   return out;
 }
 
@@ -41,6 +43,11 @@ std::string_view pinned_server(std::string_view version, EngineKind engine) {
 void derive_update(Derivation& d, Role& /*rollout*/, Role& /*actor*/) {
   d.derive("sync.by", "none", "Relax's weight update is not described yet");
 }
+
+/// relax/utils/training/ppo_utils.py: calculate_log_probs_and_entropy. Copies of the logits until redai-infra/Relax 0db3b6d3;
+/// slime's present function in redai-studio/Relax 2854c256. Both go sample by sample (relax/backends/megatron/loss.py:
+/// get_responses).
+std::string_view loss(slime::Release release) { return release.since("2026.08") ? "slime_sliced" : "slime_samples"; }
 
 const slime::FlagTable& flags() {
   static const slime::FlagTable table("frameworks/relax.json");
@@ -67,7 +74,7 @@ const slime::Family& family() {
                                    .not_yet = not_yet(),
                                    .later = kLater,
                                    .beside = kBeside,
-                                   .loss = "slime_samples",
+                                   .loss = loss,
                                    .log_prob_budget = true,
                                    .prepare = prepare,
                                    .share = share,

@@ -9,6 +9,7 @@
 namespace oomplan::slime {
 
 class FlagTable;
+struct Release;
 struct SlimeText;
 struct SlimeMeaning;
 
@@ -30,8 +31,8 @@ struct Family {
   std::span<const NotYet> not_yet;
   std::span<const NotYet> later = {};        ///< flags of states behind the table that change what is trained
   std::span<const std::string_view> beside;  ///< beginnings of flags for processes without a share in GPUs, or refused elsewhere
-  std::string_view loss = {};                ///< cross_entropy of all releases; "": by release, slime's
-  bool log_prob_budget = false;              ///< log-probs of weights that are swapped in have a budget of their own
+  std::string_view (*loss)(Release) = nullptr;  ///< cross_entropy of a release; nullptr: slime's
+  bool log_prob_budget = false;                 ///< log-probs of weights that are swapped in have a budget of their own
   /// Settings that the framework itself derives from its flags before all else; nullptr: none.
   void (*prepare)(SlimeText&) = nullptr;
   /// Which roles there are, and with how many GPUs, where it is not as in slime; nullptr: as in slime.

@@ -267,7 +267,7 @@ class JobWriter {
 
   /// slime/backends/megatron_utils/loss.py: get_log_probs_and_entropy, of 0.2.4 sample by sample, of 0.3.0 of a copy.
   std::string loss_of(Release release) const {
-    if (!t_.family->loss.empty()) return std::string(t_.family->loss);
+    if (t_.family->loss != nullptr) return std::string(t_.family->loss(release));
     if (release.since("0.3.0")) return release.since("0.3.1") ? "slime" : "slime_whole";
     return release.since("0.2.2") ? "slime_samples" : "slime_divided";
   }
