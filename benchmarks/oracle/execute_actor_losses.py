@@ -7,7 +7,9 @@ vocab_parallel_log_probs_from_logits (verl/utils/megatron/tensor_parallel.py) in
 (verl/workers/actor/megatron_actor.py), slime's calculate_log_probs_and_entropy (slime/utils/ppo_utils.py) behind get_log_probs_and_entropy
 (slime/backends/megatron_utils/loss.py), Megatron's vocab_parallel_cross_entropy. Before them stands Megatron's fp32 cast of the last
 stage's output (megatron/core/transformer/module.py: float16_to_fp32). Before 0.3.1 slime copied the logits and had Megatron's
-fused_vocab_parallel_cross_entropy of the copy: 0.3.0 of all rows at once, 0.2.4, whose code Relax keeps, sample by sample. Tensors are CPU ones that nothing is computed with; collectives
+fused_vocab_parallel_cross_entropy of the copy: 0.3.0 of all rows at once, 0.2.4 sample by sample, as Relax did until July 2026. Since August (redai-studio/Relax 2854c256, relax/utils/training/ppo_utils.py and
+relax/backends/megatron/loss.py: get_responses) Relax calls slime's present function of every sample's rows, which it divides by the
+temperature one by one: slime_sliced. Tensors are CPU ones that nothing is computed with; collectives
 those of PyTorch's fake process group. verl's use_fused_kernels are its LinearCrossEntropy (verl/utils/kernel, 0.9.0) behind Megatron's
 gather_from_sequence_parallel_region, as verl/models/mcore/model_forward_fused.py calls it; Triton's kernels are not started, their
 launchers allocate as they are. verl's compiled product with its sum is one kernel and makes the sum alone.
@@ -250,7 +252,42 @@ def older_slime_loss(code: Code, logits: torch.Tensor, row: Row) -> torch.Tensor
     return loss - 0.0 * torch.cat(entropies).mean() if row["entropy"] else loss
 
 
-LOSSES = {"verl": verl_loss, "slime": slime_loss, "slime_whole": older_slime_loss, "slime_samples": older_slime_loss}
+def sliced_loss(code: Code, logits: torch.Tensor, row: Row) -> torch.Tensor:
+    """Relax's get_log_probs_and_entropy and get_responses of August 2026 around slime's function."""
+
+    def divided() -> Iterator[torch.Tensor]:
+        for rows in samples_of(logits.squeeze(0), row):
+            if row["temperature"] != 1.0:
+                rows = rows / row["temperature"]  # one name: the undivided ones are let go
+            yield rows
+
+    log_probs, entropies = [], []
+    for part in divided():
+        log_prob, entropy = code.slime.calculate_log_probs_and_entropy(
+            part,
+            torch.empty(len(part), dtype=torch.int64),
+            dist.group.WORLD,
+            with_entropy=row["entropy"],
+            with_entropy_grad=row["entropy_gradient"],
+            chunk_size=row["chunk"],
+            log_prob_keep_mask=None,
+        )
+        log_probs.append(log_prob.squeeze(-1))
+        entropies.append(entropy)
+    loss = torch.cat(log_probs).mean()
+    if not row["entropy"]:
+        return loss
+    entropy = torch.cat(entropies).mean()
+    return loss - entropy if row["entropy_gradient"] else loss
+
+
+LOSSES = {
+    "slime_sliced": sliced_loss,
+    "verl": verl_loss,
+    "slime": slime_loss,
+    "slime_whole": older_slime_loss,
+    "slime_samples": older_slime_loss,
+}
 
 
 def levels(step: Callable[[], torch.Tensor], row: Row, storages: Any) -> Row:
@@ -350,7 +387,7 @@ def rows() -> list[Row]:
                                 | {"loss": "slime", "entropy": entropy, "entropy_gradient": gradient, "temperature": temperature}
                                 | {"chunk": chunk, "forward_only": forward_only, "checkpoint": again}
                             )
-    return out + older_rows() + fused_rows()
+    return out + older_rows() + sliced_rows() + fused_rows()
 
 
 OLDER_RUNS = (
@@ -371,6 +408,25 @@ def older_rows() -> list[Row]:
                     out.append(one | {"entropy": True, "forward_only": False, "checkpoint": False})
                     out.append(one | {"entropy": True, "forward_only": False, "checkpoint": True})
                     out += [one | {"entropy": entropy, "forward_only": True, "checkpoint": False} for entropy in (False, True)]
+    return out
+
+
+def sliced_rows() -> list[Row]:
+    base: Row = {"vocab": VOCAB, "hidden": HIDDEN, "loss": "slime_sliced"}
+    out: list[Row] = []
+    for tokens in TOKENS:
+        for samples in (1, 2, 4):
+            for context in (False, True):
+                for temperature in (1.0, 0.8):
+                    for chunk in (-1, 512):
+                        one = base | {"tokens": tokens, "samples": samples, "context": context}
+                        one |= {"temperature": temperature, "chunk": chunk}
+                        for gradient in (False, True):
+                            for again in (False, True):
+                                how = {"entropy": True, "entropy_gradient": gradient, "checkpoint": again}
+                                out.append(one | how | {"forward_only": False})
+                        how = {"entropy": True, "entropy_gradient": False, "checkpoint": False}
+                        out.append(one | how | {"forward_only": True})
     return out
 
 

@@ -74,13 +74,14 @@ def test_three_families_of_flags_are_one_job() -> None:
     assert (read["rollout"]["layout"], read["rollout"]["engine"]) == ("d4t2", "sglang 0.5.15")
     actor = read["actor"]
     assert (actor["beside"], actor["layout"], actor["sequence_parallel"]) == ("rollout", "d4t2", True)
-    assert (actor["cross_entropy"], actor["offload"]) == ("slime_samples", ["parameters", "optimizer"])
+    assert (actor["cross_entropy"], actor["offload"]) == ("slime_sliced", ["parameters", "optimizer"])
 
 
 def test_the_servers_are_those_of_the_states_image() -> None:
     for state, server in (("2026.05", "0.5.9"), ("2026.07", "0.5.9"), ("2026.08", "0.5.15")):
         read = job(str(SCRIPT), "--framework-version", state)
         assert (read["framework"], read["rollout"]["engine"]) == (f"relax {state}", f"sglang {server}")
+        assert read["actor"]["cross_entropy"] == ("slime_sliced" if state == "2026.08" else "slime_samples")
 
 
 def test_the_script_by_its_path_and_the_module_are_the_same(tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_supervised_training_starts_no_servers(tmp_path: Path) -> None:
         (PENALTY, ""),
     )
     read = job(path)
-    assert ("rollout" in read, read["trainer"]["layout"], read["trainer"]["cross_entropy"]) == (False, "d4t2", "slime_samples")
+    assert ("rollout" in read, read["trainer"]["layout"], read["trainer"]["cross_entropy"]) == (False, "d4t2", "slime_sliced")
     assert told(path, "roles.rollout.starts") is False
 
 

@@ -181,7 +181,8 @@ enum class MegatronLoss : std::uint8_t {
   slime_divided,
   areal_whole,
   verl_fused,
-  verl_undivided
+  verl_undivided,
+  slime_sliced
 };
 /// Megatron: how ranks of one context exchange keys and values (ring) or heads (Ulysses).
 enum class ContextExchange : std::uint8_t { p2p, a2a };

@@ -117,7 +117,8 @@ std::vector<Knob> first_megatron_rows() {
           setting("cross_entropy", choice, knob::choice<&Megatron::loss>(), numerics,
                   "Megatron: cross-entropy of Transformer Engine (te), the compiled one (native) or the unfused one; or the loss "
                   "of an "
-                  "actor: slime's (slime, slime_whole, slime_samples, slime_divided), AReaL's before 0.5.0 (areal_whole), "
+                  "actor: slime's (slime, slime_whole, slime_samples, slime_sliced, slime_divided), AReaL's before 0.5.0 "
+                  "(areal_whole), "
                   "verl's (verl_fused, verl_undivided)",
                   "Transformer Engine's writes the gradient into the logits: no fp32 logits"),
           spellings<MegatronLoss>()),

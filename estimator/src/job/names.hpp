@@ -102,13 +102,14 @@ inline constexpr std::array<std::pair<TokenDispatcher, std::string_view>, 3> kNa
     {{TokenDispatcher::alltoall, "alltoall"}, {TokenDispatcher::allgather, "allgather"}, {TokenDispatcher::flex, "flex"}}};
 
 template <>
-inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 10> kNames<MegatronLoss>{
+inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 11> kNames<MegatronLoss>{
     {{MegatronLoss::te, "te"},
      {MegatronLoss::native, "native"},
      {MegatronLoss::unfused, "unfused"},
      {MegatronLoss::slime, "slime"},
      {MegatronLoss::slime_whole, "slime_whole"},
      {MegatronLoss::slime_samples, "slime_samples"},
+     {MegatronLoss::slime_sliced, "slime_sliced"},
      {MegatronLoss::slime_divided, "slime_divided"},
      {MegatronLoss::areal_whole, "areal_whole"},
      {MegatronLoss::verl_fused, "verl_fused"},

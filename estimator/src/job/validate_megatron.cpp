@@ -20,7 +20,7 @@ namespace {
 
 bool is_slimes(MegatronLoss loss) {
   return loss == MegatronLoss::slime || loss == MegatronLoss::slime_whole || loss == MegatronLoss::slime_samples ||
-         loss == MegatronLoss::slime_divided;
+         loss == MegatronLoss::slime_sliced || loss == MegatronLoss::slime_divided;
 }
 
 /// Knobs of other training engines, or of what is not described with this one.
@@ -192,7 +192,7 @@ class Checker {
     const bool all = m.recompute_loss || m.loss != MegatronLoss::slime;
     if (all && m.log_probs_chunk > 0 && t.tokens_per_micro_batch / m.log_probs_chunk > kMostChunks)
       add("log_probs_chunk_size", fmt::format("{}", m.log_probs_chunk), fmt::format("{} chunks at most", kMostChunks),
-          "not supported yet: more of them with recompute_loss_function, or slime's loss of 0.3.0 and before");
+          "not supported yet: more of them with recompute_loss_function, or a loss that goes by samples or copies the logits");
     not_yet("mtp_layers", m.mtp_layers > 0 && !predicts(), fmt::format("{}", m.mtp_layers), "0");
     not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none");

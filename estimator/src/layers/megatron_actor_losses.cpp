@@ -288,22 +288,41 @@ Tensor rows_of_sample(Eager& g, const ActorLoss& o, const Tensor& logits) {
   return cat(g, std::move(parts), {Dim(2) * K, logits.shape.back()}, "logits.of_sample");
 }
 
-/// The entropy is a part of the graph, whatever its coefficient.
-Tensor older_slime_loss(Eager& g, const ActorLoss& o, const Tensor& given) {
-  const Tensor logits = o.temperature ? scale(g, given, "logits.divided", kLogits) : given;
+/// One sample's rows, all at once or in chunks.
+Pair of_slices(Eager& g, const ActorLoss& o, const Tensor& rows) {
+  if (o.chunks == 0) return slime_chunk(g, o, rows);
+  std::vector<Tensor> log_probs, entropies;
+  for (const Tensor& part : split(g, rows, std::vector<Shape>(static_cast<std::size_t>(o.chunks), Shape{M, rows.shape.back()}))) {
+    const Pair one = slime_chunk(g, o, part);
+    log_probs.push_back(one.log_probs);
+    if (o.entropy) entropies.push_back(one.entropy);
+  }
+  Pair out;
+  out.log_probs = cat(g, std::move(log_probs), {rows.shape[0], 1}, "token_log_probs");
+  if (o.entropy) out.entropy = cat(g, std::move(entropies), {rows.shape[0], 1}, "entropy");
+  return out;
+}
+
+/// slime up to 0.3.0: the entropy is a part of the graph, whatever its coefficient. Relax divides every sample's rows by the
+/// temperature when their turn comes; its entropy is as in slime_chunk.
+Tensor sampled_loss(Eager& g, const ActorLoss& o, const Tensor& given) {
+  const bool sliced = o.kind == ActorLossKind::slime_sliced;
+  const Tensor logits = o.temperature && !sliced ? scale(g, given, "logits.divided", kLogits) : given;
   const Dim rows = logits.shape[0] * B;
   std::vector<Tensor> log_probs, entropies;
   Tensor rows_of_one;  // the loop's name: that of the sample before lasts until the next one's are there
   for (int i = 0; i < o.samples; ++i) {
     Tensor next = o.kind == ActorLossKind::slime_whole ? logits : rows_of_sample(g, o, logits);
+    if (o.temperature && sliced) next = scale(g, next, "logits.divided", kLogits);
     rows_of_one = std::move(next);
-    const Pair of_sample = of_copies(g, o, rows_of_one);
+    const Pair of_sample = sliced ? of_slices(g, o, rows_of_one) : of_copies(g, o, rows_of_one);
     log_probs.push_back(of_sample.log_probs);
     if (o.entropy) entropies.push_back(of_sample.entropy);
   }
   Tensor loss = mean_of_samples(g, std::move(log_probs), rows, "token_log_probs");
   if (!o.entropy) return loss;
-  return sum_of(g, loss, mean_of_samples(g, std::move(entropies), rows, "entropy"));
+  const Tensor entropy = mean_of_samples(g, std::move(entropies), rows, "entropy");
+  return sliced ? loss : sum_of(g, loss, entropy);
 }
 
 /// Whoever calls holds the logits as they were until the loss is there.
@@ -334,7 +353,7 @@ Tensor fused_actor_loss(Eager& g, const ActorLoss& o, const Tensor& hidden, cons
 Tensor actor_loss(Eager& g, const ActorLoss& o, Tensor logits, const std::function<void(int)>& scope) {
   if (o.kind == ActorLossKind::verl) return verl_loss(g, o, std::move(logits));
   const auto run = [&g, o, scope](const Tensor& x) {
-    return o.kind == ActorLossKind::slime ? slime_loss(g, o, x, scope) : older_slime_loss(g, o, x);
+    return o.kind == ActorLossKind::slime ? slime_loss(g, o, x, scope) : sampled_loss(g, o, x);
   };
   return o.checkpoint ? g.checkpoint_reentrant(logits, run) : run(logits);  // run again when this has returned
 }

@@ -6,8 +6,14 @@
 
 namespace oomplan {
 
-/// slime's of today; of 0.3.0, which copies the logits; of 0.2.4 and before, and Relax, which do so sample by sample.
-enum class ActorLossKind : std::uint8_t { verl, slime, slime_whole, slime_samples };
+/// slime's of today; of 0.3.0, which copies the logits; of 0.2.4 and before, which does so sample by sample; Relax's, slime's of
+/// today of every sample's rows by themselves.
+enum class ActorLossKind : std::uint8_t { verl, slime, slime_whole, slime_samples, slime_sliced };
+
+/// Does it go sample by sample?
+constexpr bool by_samples(ActorLossKind kind) {
+  return kind == ActorLossKind::slime_samples || kind == ActorLossKind::slime_sliced;
+}
 
 struct ActorLoss {
   ActorLossKind kind = ActorLossKind::verl;
@@ -20,8 +26,8 @@ struct ActorLoss {
   bool topk_alone = false;        ///< ... and nothing else: no log-probs are made
   bool undivided = false;         ///< verl before 0.6: no temperature, and no copy of the logits beside the entropy's
   int chunks = 0;                 ///< slime: of --log-probs-chunk-size rows, as many as are simulated; 0: all rows at once
-  int samples = 1;                ///< slime_samples: of K rows each; chunks are those of one of them
-  bool context = false;           ///< slime_samples: of two parts of K rows each (context parallelism)
+  int samples = 1;                ///< by_samples: of K rows each; chunks are those of one of them
+  bool context = false;           ///< by_samples: of two parts of K rows each (context parallelism)
   bool operator==(const ActorLoss&) const = default;
 };
 

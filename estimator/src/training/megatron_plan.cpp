@@ -354,7 +354,7 @@ void count_areal_chunks(MegatronStage& s, const ArealCut& cut) {
   s.counts.m = cut.rows;
 }
 void count_slime_rows(MegatronStage& s, const SlimeCut& cut, std::int64_t context) {
-  if (cut.kind == ActorLossKind::slime_samples) s.counts.k = ceil_div(cut.rows, context > 1 ? 2 : 1);
+  if (by_samples(cut.kind)) s.counts.k = ceil_div(cut.rows, context > 1 ? 2 : 1);
   if (cut.chunks == 0) return;
   if (cut.kind == ActorLossKind::slime) s.head_chunks = s.counts.n = cut.chunks;
   s.counts.m = ceil_div(cut.rows, cut.chunks);

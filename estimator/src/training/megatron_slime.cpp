@@ -19,6 +19,9 @@ std::optional<SlimeCut> slime_cut(const Trainer& t, const MegatronUse& use) {
     case MegatronLoss::slime_whole:
       out.kind = ActorLossKind::slime_whole;
       break;
+    case MegatronLoss::slime_sliced:
+      out.kind = ActorLossKind::slime_sliced;
+      break;
     case MegatronLoss::slime_divided:
     case MegatronLoss::slime_samples:
       out.kind = ActorLossKind::slime_samples;
@@ -28,7 +31,7 @@ std::optional<SlimeCut> slime_cut(const Trainer& t, const MegatronUse& use) {
   }
   constexpr std::int64_t kMostSamples = 64;  // each is simulated, and of many none matters by itself
   out.rows = ceil_div(megatron_tokens(t), t.layout.context);
-  if (out.kind == ActorLossKind::slime_samples && use.sequence > 0)
+  if (by_samples(out.kind) && use.sequence > 0)
     out.samples = std::clamp<std::int64_t>(t.tokens_per_micro_batch / use.sequence, 1, kMostSamples);
   out.rows = ceil_div(out.rows, out.samples);
   if (t.megatron.log_probs_chunk > 0) out.chunks = ceil_div(out.rows, t.megatron.log_probs_chunk);
@@ -36,9 +39,9 @@ std::optional<SlimeCut> slime_cut(const Trainer& t, const MegatronUse& use) {
 }
 ActorLoss slime_loss(const Trainer& t, const SlimeCut& cut, bool supervised) {
   const Megatron& m = t.megatron;
-  const bool all = m.recompute_loss || copies_logits(cut.kind);  // simulated
+  const bool all = m.recompute_loss || cut.kind != ActorLossKind::slime;  // simulated
   return {.kind = cut.kind,
-          .entropy = !supervised || cut.kind == ActorLossKind::slime,  // at least as a metric
+          .entropy = !supervised || !copies_logits(cut.kind),  // at least as a metric
           .entropy_gradient = m.entropy_loss,
           .temperature = m.rollout_temperature != 1 || m.loss == MegatronLoss::slime_divided,
           .checkpoint = m.recompute_loss,

@@ -20,7 +20,7 @@ ActorLoss slime_loss(const Trainer&, const SlimeCut&, bool supervised);
 /// Layers that Megatron has not are those of slime's specifications (slime_plugins/models) and of its patch of Megatron
 /// (docker/patch).
 bool has_slime_layers(const Trainer&);
-/// slime's losses of 0.3.0 and before, and Relax's.
+/// slime's losses of 0.3.0 and before, and Relax's until then.
 bool copies_logits(ActorLossKind);
 
 }  // namespace oomplan

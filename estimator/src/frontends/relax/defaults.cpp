@@ -13,7 +13,8 @@ constexpr std::string_view kEngineFile = "relax/backends/sglang/sglang_engine.py
 
 std::vector<DefaultRow> default_rows() {
   return {
-      {Framework::relax, "", For::megatron, "cross_entropy", "slime_samples", kLossFile},
+      {Framework::relax, ">=2026.08", For::megatron, "cross_entropy", "slime_sliced", kLossFile},
+      {Framework::relax, "<2026.08", For::megatron, "cross_entropy", "slime_samples", kLossFile},
       {Framework::relax, "", For::trains, "optimizer", "adamw", kMegatronFile},
       {Framework::relax, "", For::trains, "recompute", "none", kMegatronFile},
       // enable_memory_saver without a copy of the weights: new ones come behind every step

@@ -11,6 +11,7 @@
 #include "frontends/relax/rules.hpp"
 #include "frontends/slime/flags.hpp"
 #include "job/names.hpp"
+#include "job/placement.hpp"
 
 namespace oomplan::relax {
 namespace {
@@ -28,8 +29,10 @@ std::vector<KnobProblem> problems(const Role& role) {
   else if (role.kind == RoleKind::reference && !role.beside.empty())
     add("beside", role.beside, "nothing",
         "beside its servers Relax puts the weights of a reference into the actor's tensors: its pass is the actor's");
-  else if (role.trainer.megatron.loss != MegatronLoss::slime_samples)
-    add("cross_entropy", std::string(spelling(role.trainer.megatron.loss)), "slime_samples", "Relax has a loss of its own");
+  else if (const MegatronLoss loss = role.trainer.megatron.loss;
+           loss != MegatronLoss::slime_samples && loss != MegatronLoss::slime_sliced)
+    add("cross_entropy", std::string(spelling(loss)), "slime_sliced, or slime_samples before 2026.08",
+        "Relax has a loss of its own");
   return out;
 }
 
@@ -39,9 +42,25 @@ std::string_view pinned_server(std::string_view version, EngineKind engine) {
   return version_matches(version, ">=2026.08") ? "0.5.15" : "0.5.9";
 }
 
-void derive_update(Derivation& d, Role& /*rollout*/, Role& /*actor*/) {
-  d.derive("sync.by", "none", "Relax's weight update is not described yet");
+/// relax/backends/megatron/actor.py: init chooses the class by --colocate.
+void derive_update(Derivation& d, Role& rollout, Role& actor) {
+  constexpr const char* kWhere = "relax/backends/megatron/actor.py";
+  if (anchor(d.job(), rollout) == anchor(d.job(), actor))
+    d.derive("sync.by", "ipc", "Relax on shared GPUs hands weights over by CUDA IPC", kWhere);
+  else
+    d.derive("sync.by", "nccl", "servers on GPUs of their own get new weights over NCCL", kWhere);
+  derive_bucket(d, actor.trainer, "update_weights_bucket_mib");
 }
+
+/// Its checkpoint engine sends them then (relax/distributed/checkpoint_service).
+std::string_view leaves_update_out(const slime::SlimeText& t) {
+  return t.own.on("fully_async") || t.own.on("hybrid") ? "a weight update by Relax's checkpoint engine" : "";
+}
+
+/// relax/utils/training/ppo_utils.py: calculate_log_probs_and_entropy. Copies of the logits until redai-infra/Relax 0db3b6d3;
+/// slime's present function in redai-studio/Relax 2854c256. Both go sample by sample (relax/backends/megatron/loss.py:
+/// get_responses).
+std::string_view loss(slime::Release release) { return release.since("2026.08") ? "slime_sliced" : "slime_samples"; }
 
 const slime::FlagTable& flags() {
   static const slime::FlagTable table("frameworks/relax.json");
@@ -68,11 +87,12 @@ const slime::Family& family() {
                                    .not_yet = not_yet(),
                                    .later = kLater,
                                    .beside = kBeside,
-                                   .loss = "slime_samples",
+                                   .loss = loss,
                                    .log_prob_budget = true,
                                    .prepare = prepare,
                                    .share = share,
                                    .tell = tell,
+                                   .leaves_update_out = leaves_update_out,
                                    .guide = guide_points,
                                    .guide_source = kGuide,
                                    .check = check};
@@ -88,9 +108,13 @@ FrameworkRow framework_row() {
           .loop = {.name = "Relax",
                    .of_framework = true,
                    .packs = true,
+                   .facts = "relax",
+                   .ipc = true,
                    .runs_megatron = true,
                    .says_loss = true,
-                   .host_optimizer = true},
+                   .host_optimizer = true,
+                   .pauses_whole = true,
+                   .gathers_buckets = true},
           .releases = {.newest = "2026.08", .oldest = "2026.05", .last = "2026.08"},
           .defaults = default_rows,
           .problems = problems,

@@ -11,6 +11,7 @@
 namespace oomplan::slime {
 
 class FlagTable;
+struct Release;
 struct SlimeText;
 struct SlimeMeaning;
 
@@ -32,15 +33,17 @@ struct Family {
   std::span<const NotYet> not_yet;
   std::span<const NotYet> later = {};        ///< flags of states behind the table that change what is trained
   std::span<const std::string_view> beside;  ///< beginnings of flags for processes without a share in GPUs, or refused elsewhere
-  std::string_view loss = {};                ///< cross_entropy of all releases; "": by release, slime's
-  bool describes_update = false;             ///< its weight update is a part of the answer
-  bool log_prob_budget = false;              ///< log-probs of weights that are swapped in have a budget of their own
+  std::string_view (*loss)(Release) = nullptr;  ///< cross_entropy of a release; nullptr: slime's
+  bool own_layers = false;                      ///< those of slime's specifications
+  bool log_prob_budget = false;                 ///< log-probs of weights that are swapped in have a budget of their own
   /// Settings that the framework itself derives from its flags before all else; nullptr: none.
   void (*prepare)(SlimeText&) = nullptr;
   /// Which roles there are, and with how many GPUs, where it is not as in slime; nullptr: as in slime.
   void (*share)(SlimeText&, SlimeMeaning&) = nullptr;
   /// Facts of its own, behind those of the family; nullptr: none.
   void (*tell)(SlimeText&, SlimeMeaning&) = nullptr;
+  /// Why a weight update is no part of the answer; "": it is one. nullptr: it always is.
+  std::string_view (*leaves_update_out)(const SlimeText&) = nullptr;
   /// Its guide for users who run out of memory, not judged yet, and where that stands.
   std::vector<GuidePoint> (*guide)(const SlimeText&, const SlimeMeaning&) = nullptr;
   std::string_view guide_source = {};

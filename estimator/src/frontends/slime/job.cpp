@@ -325,10 +325,11 @@ class JobWriter {
       own(role + ".memory_margin", fmt::format("{}B", *margin), "train_memory_margin_bytes");
   }
   void update() {
-    if (!t_.family->describes_update) {
-      note(Note::Level::info, t_.own.place("update_weight_buffer_size"),
-           "the weight update is not part of this answer: it takes some buffers of that size while the trainer sleeps and the "
-           "servers have no cache");
+    const std::string_view why = t_.family->leaves_update_out != nullptr ? t_.family->leaves_update_out(t_) : "";
+    if (!why.empty()) {
+      put("sync.by", "none", t_.own.place("update_weight_buffer_size"), false);
+      note(Note::Level::warning, t_.own.place("update_weight_buffer_size"),
+           fmt::format("{} is not described: it is not part of this answer", why));
     } else if (by_bridge()) {
       own("sync.by", "none", "megatron_to_hf_mode");
       note(Note::Level::warning, t_.own.place("megatron_to_hf_mode"),
@@ -341,7 +342,7 @@ class JobWriter {
 
   /// slime/backends/megatron_utils/loss.py: get_log_probs_and_entropy, of 0.2.4 sample by sample, of 0.3.0 of a copy.
   std::string loss_of(Release release) const {
-    if (!t_.family->loss.empty()) return std::string(t_.family->loss);
+    if (t_.family->loss != nullptr) return std::string(t_.family->loss(release));
     if (release.since("0.3.0")) return release.since("0.3.1") ? "slime" : "slime_whole";
     return release.since("0.2.2") ? "slime_samples" : "slime_divided";
   }

@@ -72,8 +72,7 @@ bool is_patched(std::string_view flag) {
 
 // Of the releases whose image has Megatron 1dcf0dafa (docker/Dockerfile).
 const Specification* specification_of(const SlimeText& t) {
-  const auto& all = releases();
-  if (t.release < static_cast<Release>(std::find(all.begin(), all.end(), "0.3.0") - all.begin())) return nullptr;
+  if (!t.family->own_layers || !t.release.since("0.3.0")) return nullptr;
   const std::vector<std::string> words = t.megatron.items("spec");
   for (const Specification& s : specifications())
     if (words.size() == 2 && words[0] == s.module && words[1] == s.function) return &s;
@@ -96,9 +95,15 @@ void check_layers(SlimeText& t, const Architecture& a, const std::string& name) 
                   fmt::format("not supported yet: {} for a checkpoint without it", said->what));
   if (said == nullptr && !t.megatron.has("spec"))
     for (const Specification& s : specifications())
-      if (s.fits(a))
-        return refuse("spec", "nothing", fmt::format("{} {}", s.module, s.function),
-                      fmt::format("not supported yet: {} without {}", name, s.what));
+      if (s.fits(a)) {
+        if (t.family->own_layers)
+          return refuse("spec", "nothing", fmt::format("{} {}", s.module, s.function),
+                        fmt::format("not supported yet: {} without {}", name, s.what));
+        t.told.add(t.own.place("hf_checkpoint"), name, "a model of Megatron's own layers",
+                   fmt::format("not supported yet: {} under {}", s.what, t.family->name));
+        t.told.problems.back().kind = ProblemKind::not_supported;
+        return;
+      }
   for (const std::string_view flag : {kNormBehindAttention, kNormBehindFeedForward}) {
     const bool given = std::ranges::find(t.patched, flag) != t.patched.end();
     if (given == norms_behind(a)) continue;
