@@ -42,6 +42,8 @@ from torch.utils.checkpoint import checkpoint
 HIDDEN, VOCAB = 8, 4096  # of a rank
 TOKENS = (4096, 6144)
 VERL, SLIME, MEGATRON = "v0.7.0", "HEAD", "core_v0.9.0"
+# slime from 0.3.0 on; before it says nothing, which is PyTorch's reentrant checkpoint, and so is Relax's default
+NOT_REENTRANT = {"slime", "slime_whole"}
 OLDER = {"slime_whole": "v0.3.0", "slime_samples": "v0.2.4"}
 FUSED_MEGATRON = "core_v0.16.1"
 FUSED = "v0.9.0"  # whose launchers allocate as those of 0.5 do
@@ -346,7 +348,7 @@ def run(code: Code, row: Row, storages: Any) -> Row:
         def step() -> torch.Tensor:
             output = model()
             if row["checkpoint"]:
-                return checkpoint(loss_of, code, output, row, use_reentrant=True)
+                return checkpoint(loss_of, code, output, row, use_reentrant=row["loss"] not in NOT_REENTRANT)
             return loss_of(code, output, row)
 
         return row | levels(step, row, storages)

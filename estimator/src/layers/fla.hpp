@@ -50,9 +50,9 @@ Tensor rms_norm_gated(Eager&, const Tensor& x, const Tensor& gate, int weight, b
 /// is kept; none: the row is one sequence.
 Tensor causal_conv1d(Eager&, const Tensor& x, int weight, const Tensor& sequences, const std::string& name);
 
-/// causal_conv1d with silu of flash-linear-attention itself, which takes x as it lies in a wider row (fla/modules/conv/triton/ops.py,
-/// 0.5.0). Backward makes the result without silu again, and a tile of the weight's gradients for every 64 tokens; `chunks`: so
-/// many.
+/// causal_conv1d with silu of flash-linear-attention itself, which takes x as it lies in a wider row
+/// (fla/modules/conv/triton/ops.py, 0.5.0). Backward makes the result without silu again, and a tile of the weight's gradients
+/// for every 64 tokens; `chunks`: so many.
 Tensor short_convolution(Eager&, const Tensor& x, const Tensor& weight, std::int64_t chunks, std::int64_t kernel);
 
 }  // namespace oomplan::fla

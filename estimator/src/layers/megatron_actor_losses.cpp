@@ -355,7 +355,10 @@ Tensor actor_loss(Eager& g, const ActorLoss& o, Tensor logits, const std::functi
   const auto run = [&g, o, scope](const Tensor& x) {
     return o.kind == ActorLossKind::slime ? slime_loss(g, o, x, scope) : sampled_loss(g, o, x);
   };
-  return o.checkpoint ? g.checkpoint_reentrant(logits, run) : run(logits);  // run again when this has returned
+  if (!o.checkpoint) return run(logits);
+  // slime/backends/megatron_utils/loss.py: loss_function; use_reentrant=False from 0.3.0 on, nothing before it
+  if (o.kind == ActorLossKind::slime || o.kind == ActorLossKind::slime_whole) return g.checkpoint(logits, run);
+  return g.checkpoint_reentrant(logits, run);  // run again when this has returned
 }
 
 }  // namespace oomplan

@@ -442,6 +442,11 @@ class MegatronEngine {
       r_.free(last.leaf, at);
     r_.free(last.gradient, at);
   }
+  /// of all units of all stations
+  template <class Act>
+  void each_routing(std::size_t chunk, const Act& act) {
+    for (std::size_t s = 0; s < stage_.permutations[chunk].units.size(); ++s) routing_of(chunk, s, act);
+  }
   template <class Act>
   void routing_of(std::size_t chunk, std::size_t station, const Act& act) {
     const OfStation& one = routings_[chunk].stations[station];

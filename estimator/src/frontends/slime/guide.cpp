@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-
 namespace oomplan::slime {
 namespace {
 
@@ -119,7 +118,9 @@ void GuideWriter::chunks_of_log_probs(std::string section) {
   const std::int64_t now = t_.own.whole_or("log_probs_chunk_size", -1);
   if (now > 0 && now <= kChunk) return point(std::move(section), text, {}, kOn);
   point(std::move(section), text, {fmt::format("--log-probs-chunk-size={}", kChunk)},
-        t_.own.on("recompute_loss_function") ? "more kernels" : "more kernels; a training step keeps every chunk unless its loss is computed again");
+        t_.own.on("recompute_loss_function")
+            ? "more kernels"
+            : "more kernels; a training step keeps every chunk unless its loss is computed again");
 }
 
 void GuideWriter::update_buffer(std::string section) {

@@ -77,6 +77,10 @@ class Speller {
   static Spelt gone(std::string_view flag) { return one("~" + std::string(flag), ""); }
   Spelt no_word() const { return {{}, fmt::format("{} has no flag for {}", t_.family->name, knob_)}; }
 
+  Spelt bucket() const {
+    const auto bytes = read_bytes(value_);
+    return bytes ? one("--update-weight-buffer-size", fmt::format("{}", *bytes.value)) : no_word();
+  }
   Spelt budget() const {
     const auto tokens = read_count(value_);
     if (!tokens || !t_.own.on("use_dynamic_batch_size")) return {{}, "the micro-batches of this job count samples"};
