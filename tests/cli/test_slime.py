@@ -254,14 +254,13 @@ def test_advice_is_flags_behind_the_command(tmp_path: Path) -> None:
 
 
 def test_a_remedy_is_a_diff_of_the_script_that_patch_applies(tmp_path: Path) -> None:
-    """A value in its place, a new flag beside others of its array, a switch taken out: all say what the words behind the command say."""
+    """A value in its place, a new flag beside others of its array: both say what the words behind the command say."""
     script = tmp_path / "run.sh"
     text = SCRIPT.read_text()
     script.write_text(text)
     told = json.loads(run("advise", "run.sh", "--gpu", "A100-40GB", "--json", folder=tmp_path).stdout)
     written = [remedy for remedy in told["remedies"] if remedy["diff"]]
-    assert len(written) == len(told["remedies"]) >= 5
-    assert any(flag.startswith("~--") for remedy in written for flag in remedy["overrides"])
+    assert len(written) == len(told["remedies"]) >= 3
     assert any("=" not in flag and flag.startswith("--") for remedy in written for flag in remedy["overrides"])
     for remedy in written:
         script.write_text(text)

@@ -65,9 +65,9 @@ def test_what_does_nothing_here_says_why(tmp_path: Path) -> None:
     assert told["full recomputation, layer by layer"]["why"] == "it is so already"
     assert "one stage" in next(p["why"] for text, p in told.items() if "pipeline stage" in text)
     assert "memory of the host alone" in told["--disable-weights-backuper"]["why"]
-    long = changed(tmp_path, RELAX, ("--rollout-max-response-len 8192", "--rollout-max-response-len 8192 --rollout-max-context-len 9216"))
+    long = changed(tmp_path, SLIME, ("--rollout-max-response-len 8192", "--rollout-max-response-len 8192 --rollout-max-context-len 10240"))
     said = next(p for p in points(long) if p["text"] == "a smaller --max-tokens-per-gpu")
-    assert said["why"] == "a sample of 9216 tokens is longer than the budget, and goes alone"
+    assert said["why"] == "a sample of 10240 tokens is longer than the budget, and goes alone"
     assert said["overrides"] == []
 
 

@@ -48,15 +48,7 @@ std::string table(const std::vector<Remedy>& remedies, const TextStyle& style) {
 }
 
 std::string patch_lines(const Patch& patch, std::size_t width) {
-  std::vector<std::string> append, take_out;
-  for (const std::string& one : patch.overrides)
-    if (one.starts_with("~--"))
-      take_out.push_back(one.substr(1));
-    else
-      append.push_back(one);
-  std::string out;
-  if (!append.empty() || take_out.empty()) out += "     append  " + shell_lines(append, width, 13) + "\n";
-  if (!take_out.empty()) out += "     take out  " + shell_lines(take_out, width, 15) + "\n";
+  std::string out = change_lines(patch.overrides, width, 5);
   const bool written = patch.diff.empty() && !patch.file.empty();
   if (written) out += "     or leave out  " + shell_lines(patch.stale, width, 19) + ": the file says it already\n";
   if (patch.file.empty() && patch.in_file) out += "     the text of the file cannot be edited so: only the command line\n";
@@ -175,6 +167,20 @@ std::string to_text(const Advice& advice, const TextStyle& style) {
     line.why = note.text;
     out += "  " + wrapped("warning: " + printable(to_text(line)), width - 2, 4) + "\n";
   }
+  return out;
+}
+
+std::string change_lines(const std::vector<std::string>& overrides, std::size_t width, std::size_t indent) {
+  std::vector<std::string> append, take_out;
+  for (const std::string& one : overrides)
+    if (one.starts_with("~--"))
+      take_out.push_back(one.substr(1));
+    else
+      append.push_back(one);
+  const std::string blank(indent, ' ');
+  std::string out;
+  if (!append.empty() || take_out.empty()) out += blank + "append  " + shell_lines(append, width, indent + 8) + "\n";
+  if (!take_out.empty()) out += blank + "take out  " + shell_lines(take_out, width, indent + 10) + "\n";
   return out;
 }
 

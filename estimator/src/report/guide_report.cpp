@@ -35,7 +35,7 @@ std::string to_text(const Guide& g, const TextStyle& style) {
     out += "  " + wrapped(printable(p.text) + ": " + effect(p), width - 2, 4) + "\n";
     if (p.overrides.empty()) continue;
     out += "    " + wrapped("costs: " + printable(p.why), width - 4, 6) + "\n";
-    out += "    append  " + shell_lines(p.overrides, width, 12) + "\n";
+    out += change_lines(p.overrides, width, 4);
   }
   return out;
 }

@@ -19,6 +19,8 @@ std::string verdict(const Estimate&);
 /// Arguments as a shell takes them, quoted where they need it; lines of `width` break between arguments, and every line after the
 /// first starts with `indent` spaces.
 std::string shell_lines(const std::vector<std::string>& arguments, std::size_t width, std::size_t indent);
+/// What to append to a command line, and what to take out of it ("~--flag"): a line each, indented so.
+std::string change_lines(const std::vector<std::string>& overrides, std::size_t width, std::size_t indent);
 
 /// What the job leaves open and an engine's default answers: the key, the value as a job file would have it, and where it is
 /// from.

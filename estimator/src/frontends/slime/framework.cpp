@@ -82,6 +82,7 @@ const Family& family() {
                             .flags = flags,
                             .not_yet = not_yet(),
                             .beside = kBeside,
+                            .critics = true,
                             .own_layers = true,
                             .guide = guide_points,
                             .guide_source = kGuide};

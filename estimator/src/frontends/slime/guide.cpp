@@ -55,11 +55,11 @@ void GuideWriter::tokens(std::string section) {
   if (!t_.own.on("use_dynamic_batch_size") || !now)
     return point(std::move(section), text, {}, "it acts with --use-dynamic-batch-size alone");
   const std::int64_t alone = (longest() + m_.run.context - 1) / m_.run.context;
-  if (alone >= *now)
+  if (alone > *now)
     return point(std::move(section), text, {},
                  fmt::format("a sample of {} tokens is longer than the budget, and goes alone", longest()));
   const std::int64_t half = std::max({*now / 2, alone, kLeastTokens});
-  if (half >= *now) return point(std::move(section), text, {}, kOn);
+  if (half >= *now) return point(std::move(section), text, {}, "the budget holds the longest sample only");
   point(std::move(section), text, {fmt::format("--max-tokens-per-gpu={}", half)}, "more micro-batches: a longer step");
 }
 

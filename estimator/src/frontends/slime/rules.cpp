@@ -197,7 +197,9 @@ class Checker {
     if (t_.own.on("enable_mtp_training") && t_.megatron.on("cross_entropy_loss_fusion"))
       wrong("enable_mtp_training", "the flag", "no --cross-entropy-loss-fusion beside it",
             "not supported yet: multi-token prediction whose loss is fused");
-    if (m_.critic && m_.run.pipeline > 1 && !t_.megatron.on("untie_embeddings_and_output_weights"))
+    if (m_.critic && !t_.family->critics)
+      wrong("advantage_estimator", "'ppo'", "another estimator", fmt::format("not supported yet: {}'s critics", t_.family->name));
+    else if (m_.critic && m_.run.pipeline > 1 && !t_.megatron.on("untie_embeddings_and_output_weights"))
       wrong("advantage_estimator", "'ppo'", "one pipeline stage",
             "not supported yet: a critic in stages whose model has its embedding as output layer");
     if (t_.own.text("update_weight_transport") == "disk")
