@@ -84,10 +84,20 @@ RUNS: list[Row] = [
     {"qk_norm": False},
     SELECTIVE,
     SPLIT | SELECTIVE | LARGE,
-    *(LARGE | kind | run for kind in ({}, SPLIT | UNIFORM) for run in (WARM, ENTROPY, CHUNKS, AGAIN, BOTH, SUPERVISED, PER_TOKEN)),
-    *(ROUTED | run for run in ({}, SPLIT, UNIFORM, SPLIT | UNIFORM, {"expert": 2}, {"expert": 2} | UNIFORM, LARGE, LARGE | UNIFORM)),
+    *(
+        LARGE | kind | run
+        for kind in ({}, SPLIT | UNIFORM)
+        for run in (WARM, ENTROPY, CHUNKS, AGAIN, BOTH, SUPERVISED, PER_TOKEN)
+    ),
+    *(
+        ROUTED | run
+        for run in ({}, SPLIT, UNIFORM, SPLIT | UNIFORM, {"expert": 2}, {"expert": 2} | UNIFORM, LARGE, LARGE | UNIFORM)
+    ),
     *(LATENT | run for run in ({}, SPLIT, UNIFORM, SPLIT | UNIFORM, {"expert": 2} | UNIFORM, LARGE)),
-    *(OLDER | run for run in ({}, LARGE, LARGE | UNIFORM, LARGE | OLDER_ONE, LARGE | OLDER_FOUR | UNIFORM, LARGE | SPLIT | UNIFORM)),
+    *(
+        OLDER | run
+        for run in ({}, LARGE, LARGE | UNIFORM, LARGE | OLDER_ONE, LARGE | OLDER_FOUR | UNIFORM, LARGE | SPLIT | UNIFORM)
+    ),
     *(OLDER | LARGE | UNIFORM | run for run in (WARM, ENTROPY, CHUNKS, AGAIN, SUPERVISED, PER_TOKEN)),
     OLDER | ROUTED | LARGE | UNIFORM,
 ]
@@ -210,7 +220,7 @@ def command(run: Row) -> list[str]:
         words |= {"moe-router-dtype": "fp32"}
         on += ["moe-router-enable-expert-bias"]
         words |= {"moe-layer-freq": f"[0]*1+[1]*{run['layers'] - 1}"}
-    for name, value in run["flags"].items():
+    for name, _value in run["flags"].items():
         if name == "calculate_per_token_loss":
             on.append("calculate-per-token-loss")
     return [*(word for name, value in words.items() for word in (f"--{name}", str(value))), *(f"--{name}" for name in on)]

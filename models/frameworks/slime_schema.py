@@ -121,7 +121,9 @@ def main() -> None:
         for first, last, row in rows
     ]
     body = ",\n  ".join(lines)
-    print(f'{{"source": {json.dumps(source)},\n "releases": {json.dumps(names)}, "usual": "{names[-2]}",\n "flags": [\n  {body}\n]}}')
+    print(
+        f'{{"source": {json.dumps(source)},\n "releases": {json.dumps(names)}, "usual": "{names[-2]}",\n "flags": [\n  {body}\n]}}'
+    )
 
 
 if __name__ == "__main__":

@@ -279,8 +279,8 @@ def test_a_flag_is_taken_out(tmp_path: Path) -> None:
     assert job(str(SCRIPT))["actor"]["recompute"] == "full"
     assert job(str(SCRIPT), "~--recompute-granularity")["actor"]["recompute"] == "none"
     # in a command of one line, the value goes with its flag
-    line = ["python3", "train.py", *"--actor-num-gpus-per-node 8 --colocate --rollout-batch-size 32".split()]
-    line += "--hf-checkpoint Qwen/Qwen3-4B --num-rollout 3".split()
+    line = ["python3", "train.py", *["--actor-num-gpus-per-node", "8", "--colocate", "--rollout-batch-size", "32"]]
+    line += ["--hf-checkpoint", "Qwen/Qwen3-4B", "--num-rollout", "3"]
     done = run("check", "~--rollout-batch-size", "--", *line)
     assert "--rollout-batch-size: found nothing" in done.stderr
 

@@ -65,21 +65,29 @@ def test_what_does_nothing_here_says_why(tmp_path: Path) -> None:
     assert told["full recomputation, layer by layer"]["why"] == "it is so already"
     assert "one stage" in next(p["why"] for text, p in told.items() if "pipeline stage" in text)
     assert "memory of the host alone" in told["--disable-weights-backuper"]["why"]
-    long = changed(tmp_path, SLIME, ("--rollout-max-response-len 8192", "--rollout-max-response-len 8192 --rollout-max-context-len 10240"))
+    long = changed(
+        tmp_path, SLIME, ("--rollout-max-response-len 8192", "--rollout-max-response-len 8192 --rollout-max-context-len 10240")
+    )
     said = next(p for p in points(long) if p["text"] == "a smaller --max-tokens-per-gpu")
     assert said["why"] == "a sample of 10240 tokens is longer than the budget, and goes alone"
     assert said["overrides"] == []
 
 
 def test_stages_share_layers_otherwise(tmp_path: Path) -> None:
-    two = changed(tmp_path, SLIME, ("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"))
+    two = changed(
+        tmp_path, SLIME, ("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2")
+    )
     assert worst(two, "--gpu", "H100-80GB") > 0
-    of_relax = changed(tmp_path, RELAX, ("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"))
+    of_relax = changed(
+        tmp_path, RELAX, ("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2")
+    )
     stage = next(p for p in points(of_relax) if p["section"].startswith("12."))
     assert stage["overrides"] == ["--decoder-first-pipeline-num-layers=19"]
 
 
 def test_supervised_training_has_no_such_guide(tmp_path: Path) -> None:
-    done = run("advise", str(changed(tmp_path, SLIME, ("--colocate \\\n", "--debug-train-only --loss-type sft_loss \\\n"))), "--guide")
+    done = run(
+        "advise", str(changed(tmp_path, SLIME, ("--colocate \\\n", "--debug-train-only --loss-type sft_loss \\\n"))), "--guide"
+    )
     assert done.returncode == 2
     assert "RL of verl, slime or Relax" in done.stderr
