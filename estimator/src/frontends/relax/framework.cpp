@@ -69,6 +69,11 @@ const slime::FlagTable& flags() {
 
 /// scripts/training/dpo and reward_modeling of September 2026.
 constexpr slime::NotYet kLater[] = {{"--sft-objective", "training on preferences, which a later Relax has"}};
+/// docs/en/guide/oom-troubleshooting.md, 02c394de.
+constexpr std::string_view kTimers =
+    "Relax's own names: train_log_probs is actor.log_probs, train_actor is actor.forward, backward and optimizer, update_weights "
+    "is "
+    "actor.send_weights";
 /// Of the routers, and of a teacher's servers, which are refused by the flag that names its checkpoint.
 constexpr std::string_view kBeside[] = {"--router-", "--sglang-router-", "--teacher-sglang-"};
 
@@ -88,6 +93,7 @@ const slime::Family& family() {
                                    .later = kLater,
                                    .beside = kBeside,
                                    .loss = loss,
+                                   .timers = kTimers,
                                    .log_prob_budget = true,
                                    .prepare = prepare,
                                    .share = share,

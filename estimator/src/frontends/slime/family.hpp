@@ -34,6 +34,7 @@ struct Family {
   std::span<const NotYet> later = {};        ///< flags of states behind the table that change what is trained
   std::span<const std::string_view> beside;  ///< beginnings of flags for processes without a share in GPUs, or refused elsewhere
   std::string_view (*loss)(Release) = nullptr;  ///< cross_entropy of a release; nullptr: slime's
+  std::string_view timers = {};                 ///< what its guide calls the phases, to be told; "": nothing
   bool critics = false;                         ///< described: processes of their own on the actor's GPUs
   bool own_layers = false;                      ///< those of slime's specifications
   bool log_prob_budget = false;                 ///< log-probs of weights that are swapped in have a budget of their own

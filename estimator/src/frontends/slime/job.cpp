@@ -415,6 +415,7 @@ class JobWriter {
 
   /// What the answer rests on, and what is not in it.
   void tell(const std::string& role) {
+    if (!t_.family->timers.empty() && !m_.supervised) note(Note::Level::info, "", std::string(t_.family->timers));
     if (m_.reference && m_.swaps)
       note(Note::Level::info, t_.own.on("use_kl_loss") ? "--use-kl-loss" : "--kl-coef",
            fmt::format("the reference's weights take the place of the actor's for their pass: {}.log_probs is both", role));
