@@ -241,9 +241,7 @@ Tensor fused_cross_entropy(Eager& g, const Tensor& copied) {
   g.record(loss, "_VocabParallelCrossEntropyBackward", {&copied}, [&g, softmax, foreign, columns](const Gradients&) {
     (void)foreign.get();
     (void)columns.get();
-    const Shape shape = softmax.get().shape;
-    Tensor narrow = gradient(g, "cross_entropy_backward.bf16", shape, DType::bf16);
-    return Gradients{gradient(g, "cross_entropy_backward", shape, DType::fp32)};
+    return Gradients{gradient(g, "cross_entropy_backward", softmax.get().shape, DType::bf16)};  // then autograd's cast
   });
   return loss;
 }
