@@ -157,11 +157,10 @@ constexpr std::array<Command, 16> kCommands{{
     {"estimate", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
      "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
-     "SCRIPT is a bash script that starts a job, COMMAND what one would type: of AReaL, verl, slime, Megatron-LM, vLLM or "
-     "SGLang, "
-     "behind "
-     "srun,\n"
-     "ray job submit, docker run, torchrun and the like (docs/launch.md). Nothing is started, and what the framework itself "
+     "SCRIPT is a bash script that starts a job, COMMAND what one would type: of AReaL, verl, slime, Relax, Megatron-LM, vLLM or "
+     "SGLang,\n"
+     "behind srun, ray job submit, docker run, torchrun and the like (docs/launch.md). Nothing is started, and what the "
+     "framework itself "
      "would\n"
      "refuse is told with its reason, all at once.\n"
      "The second line says how likely it is to fit, by the errors of such figures on real GPUs (docs/estimate.md).\n"
@@ -170,6 +169,7 @@ constexpr std::array<Command, 16> kCommands{{
      "  oomplan estimate examples/grpo.yaml actor.tokens_per_micro_batch=8k --json\n"
      "  oomplan estimate job.yaml >/dev/null && sbatch job.sh\n"
      "  oomplan estimate run.sh 8 --set MODEL=Qwen/Qwen3-8B\n"
+     "  oomplan estimate run.sh '~--sequence-parallel'   # slime, Relax: without that flag and its value\n"
      "  oomplan estimate --gpu h100 -- torchrun --nproc-per-node 8 --nnodes 4 pretrain_gpt.py --tensor-model-parallel-size 4 "
      "...\n",
      kEstimate, kAny, run_estimate},

@@ -278,6 +278,12 @@ def test_a_remedy_is_a_diff_of_the_script_that_patch_applies(tmp_path: Path) -> 
 def test_a_flag_is_taken_out(tmp_path: Path) -> None:
     assert job(str(SCRIPT))["actor"]["recompute"] == "full"
     assert job(str(SCRIPT), "~--recompute-granularity")["actor"]["recompute"] == "none"
+    done = run("check", str(SCRIPT), "~--recompute-granularty")
+    assert done.returncode == 2
+    assert (
+        "command line ~--recompute-granularty: found no such flag in the command, expected a flag to take out of it"
+        " (did you mean '--recompute-granularity'?)"
+    ) in done.stderr
     # in a command of one line, the value goes with its flag
     line = ["python3", "train.py", *["--actor-num-gpus-per-node", "8", "--colocate", "--rollout-batch-size", "32"]]
     line += ["--hf-checkpoint", "Qwen/Qwen3-4B", "--num-rollout", "3"]

@@ -61,11 +61,21 @@ std::vector<Chunk> chunks_of(std::span<const std::string> words, std::vector<std
   return out;
 }
 
-/// The flag and what stands behind it, wherever it is said.
-void take_out(std::vector<std::string>& words, std::string_view flag) {
+/// The flag and what stands behind it, wherever it is said. A flag that is not there is a mistake.
+void take_out(std::vector<std::string>& words, const std::string& flag, megatron::Complaints& told) {
   const auto is_it = [&](const std::string& word) { return word.substr(0, word.find('=')) == flag; };
-  for (auto at = std::find_if(words.begin(), words.end(), is_it); at != words.end();
-       at = std::find_if(words.begin(), words.end(), is_it)) {
+  auto at = std::find_if(words.begin(), words.end(), is_it);
+  if (at == words.end()) {
+    std::vector<std::string> flags;
+    for (const std::string& word : words)
+      if (is_flag(word)) flags.push_back(word.substr(0, word.find('=')));
+    told.problems.push_back({{"command line", 0, 0, "~" + flag},
+                             "no such flag in the command",
+                             "a flag to take out of it",
+                             nearest(flag, flags),
+                             {}});
+  }
+  for (; at != words.end(); at = std::find_if(words.begin(), words.end(), is_it)) {
     const bool attached = at->find('=') != std::string::npos;
     words.erase(at, attached ? at + 1 : std::find_if(at + 1, words.end(), is_flag));
   }
@@ -393,7 +403,7 @@ SlimeText read_slime(const Family& family, const Source& source) {
   std::vector<std::string> words = shell_words(source.text, out.told.file);
   for (const std::string& more : source.overrides) {  // flags behind the command, or taken out of it
     if (more.starts_with("--")) words.push_back(more);
-    if (more.starts_with("~--")) take_out(words, std::string_view(more).substr(1));
+    if (more.starts_with("~--")) take_out(words, more.substr(1), out.told);
     if (more.starts_with(kModelKey)) words.push_back("--hf-checkpoint=" + more.substr(kModelKey.size()));
   }
   check_length(words, out.told.file);
