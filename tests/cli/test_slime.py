@@ -291,9 +291,20 @@ def test_a_flag_is_taken_out(tmp_path: Path) -> None:
     assert "--rollout-batch-size: found nothing" in done.stderr
 
 
-def test_a_search_over_megatron_beside_servers_is_refused() -> None:
-    assert "a search over Megatron beside other roles is not supported yet" in run("search", str(SCRIPT)).stderr
-    assert run("explain", str(SCRIPT)).returncode == 0
+def test_a_search_says_flags_that_mean_what_was_found() -> None:
+    found = json.loads(run("search", str(SCRIPT), "--keep", "3", "--json").stdout)
+    best = found["candidates"]
+    assert len(best) == 3 and best[0]["relative_step_time"] < found["as_it_stands"]["relative_step_time"]
+    for candidate in best:
+        again = run("estimate", str(SCRIPT), *candidate["overrides"], "--json")
+        assert again.returncode == 0
+        assert json.loads(again.stdout)["gpus"][0]["headroom_bytes"] == candidate["estimate"]["gpus"][0]["headroom_bytes"]
+
+
+def test_a_search_leaves_a_flag_that_is_fixed_alone() -> None:
+    found = run("search", str(SCRIPT), "--keep", "3", "--fix", "--tensor-model-parallel-size", "--json")
+    for candidate in json.loads(found.stdout)["candidates"]:
+        assert not any("tensor-model-parallel-size" in o for o in candidate["overrides"])
 
 
 # ---- layers that slime brings itself

@@ -22,8 +22,7 @@ std::string example(std::string_view name) {
 
 std::vector<Case> cases() {
   std::vector<Case> out;
-  for (const auto& e : example_jobs())
-    if (e.name != "verl_megatron.yaml") out.push_back({e.name, e.text, {}});  // refused by name, below
+  for (const auto& e : example_jobs()) out.push_back({e.name, e.text, {}});
   for (const auto& j : job_matrix())
     for (const char* name : {"areal, critic", "verl, apart", "verl, shared, sleep 1", "verl, ref in the actor's process",
                              "sft, recompute", "serving, sglang"})
@@ -43,15 +42,6 @@ std::vector<Case> cases() {
 }
 
 }  // namespace
-
-TEST_CASE("a search over Megatron beside other roles is refused by name") {
-  try {
-    (void)search(job_of(example("verl_megatron.yaml")), {}, 1);
-    FAIL("it was searched");
-  } catch (const InputError& e) {
-    CHECK(std::string(e.what()).find("a search over Megatron beside other roles is not supported yet") != std::string::npos);
-  }
-}
 
 TEST_CASE("every candidate of a search is estimated as promised when its job file, or the overrides, are read") {
   Sample jobs(5);

@@ -265,6 +265,7 @@ struct Megatron {
   bool precision_aware = false;                           ///< the optimizer keeps what a 16-bit parameter lacks of its master
   DType exp_avg = DType::fp32, exp_avg_sq = DType::fp32;  ///< Adam's states, with precision_aware
   bool fp32_masters = false;                              ///< with precision_aware: masters are Megatron's own, in fp32
+  bool stateless_adam = false;                            ///< Adam begins anew with every step and keeps no states
   bool host_optimizer = false;                            ///< masters and states lie on the host, where the step is made
   double host_fraction = 1;                               ///< with host_optimizer: of a rank's share, by numbers of elements
   std::int64_t weights_on_host = 0;                       ///< sets of a rank's weights with a pinned copy on the host each
@@ -486,6 +487,8 @@ struct Trainer {
   std::int64_t sequence_tokens = 0;
   std::int64_t micro_batches = 0;                   ///< of a step; 0: derived from the batch
   std::int64_t logprob_tokens_per_micro_batch = 0;  ///< of forward-only passes; 0: tokens_per_micro_batch
+  bool log_prob_pass = true;                        ///< false: log-probs are those of the training pass, or of another role
+  Bytes empty_cache_below = 0;                      ///< free on the GPU: then the cache is emptied before every collective
   std::int64_t logits_to_keep = 0;                  ///< > 0: only so many tokens of a sequence reach the head
   bool padding_mask = false;                        ///< batches carry a 2-D attention mask
   std::int64_t replicas = 1;                        ///< HSDP: shard groups that hold the same parameters

@@ -1,6 +1,8 @@
 // estimate_quick(): every class of GPUs folded, and what it means for GPUs, hosts and servers.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "estimate/assemble.hpp"
 #include "estimate/expert_shards.hpp"
 #include "estimate/outliers.hpp"
@@ -124,6 +126,29 @@ void note_held(const RoleRun& r, Say&& note) {
          "fewer where the GPU keeps up with the CPU, at least one");
 }
 
+/// Phases in which the cache is emptied before every collective, of the GPUs that have least of it left.
+template <class Say>
+void note_short_of_cache(const Job& job, const std::vector<GpuAnswer>& gpus, Say&& note) {
+  for (const Role& role : job.roles) {
+    const Bytes least = role.trainer.empty_cache_below;
+    if (role.serves() || least == 0) continue;
+    std::string phases;
+    Bytes left = least;
+    for (const GpuAnswer& gpu : gpus)
+      for (const auto& phase : gpu.phases) {
+        const Bytes free = gpu.usable - phase.usage.capacity_needed;
+        if (phase.role != role.name || free < 0 || free >= least) continue;
+        left = std::min(left, free);
+        if (phases.find(phase.phase) == std::string::npos) phases += (phases.empty() ? "" : ", ") + phase.phase;
+      }
+    if (!phases.empty())
+      note(fmt::format(
+          "{}: {} of a GPU are free at least, less than {}: the cache is emptied before every collective, which takes "
+          "time",
+          phases, bytes_text(left), bytes_text(least)));
+  }
+}
+
 /// What was assumed because the job does not say it, and what has no tensor and no measurement.
 void note_assumptions(const Job& job, Assembled& a) {
   const auto note = [&](std::string text) { a.estimate.notes.push_back({Note::Level::info, {}, std::move(text)}); };
@@ -143,6 +168,7 @@ void note_assumptions(const Job& job, Assembled& a) {
            ": what torch.compile keeps and allocates is that of PyTorch 2.13's graphs for an H100; other releases may "
            "divide or order them differently");
   }
+  note_short_of_cache(job, a.estimate.gpus, note);
   for (const auto& c : a.classes)
     if (meets_server(job, c) && !maps_buckets(job)) {
       note("where a trainer and a server move weights at the same time on one GPU, the sum of both is an upper bound (<=)");

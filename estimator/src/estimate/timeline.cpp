@@ -84,7 +84,8 @@ Timeline timeline_of(const Job& job) {
     if (naps(i)) s.push_back({i, StepKind::sleep});
   }
   for (const auto i : in_pass_order(job, trainers))
-    if (job.kind == JobKind::rl || !learns(job.roles[i])) s.push_back({i, StepKind::log_probs});
+    if ((job.kind == JobKind::rl && job.roles[i].trainer.log_prob_pass) || !learns(job.roles[i]))
+      s.push_back({i, StepKind::log_probs});
   for (const auto i : trainers)
     if (learns(job.roles[i])) s.push_back({i, StepKind::train});
   if (job.sync.by != SyncBy::none && !servers.empty()) {

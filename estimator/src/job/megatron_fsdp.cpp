@@ -41,6 +41,7 @@ class FsdpChecker {
   void check_optimizer() {
     not_yet("distributed_optimizer", !m_.distributed_optimizer, "false", "true", "an optimizer that is not distributed");
     not_yet("precision_aware_optimizer", m_.precision_aware, "true", "false", "the precision-aware optimizer");
+    not_yet("stateless_adam", m_.stateless_adam, "true", "false", "Adam without states");
     not_yet("optimizer_cpu_offload", m_.host_optimizer, "true", "false", "the optimizer on the host");
     not_yet("fp8_recipe", m_.fp8 != Fp8Recipe::none, std::string(spelling(m_.fp8)), "none", "8 bits");
     if (!m_.gradient_accumulation_fusion) return;

@@ -270,6 +270,9 @@ std::vector<Knob> more_megatron_rows() {
       setting("fp32_masters", flag, knob::flag<&Megatron::fp32_masters>(), numerics,
               "Megatron, precision_aware_optimizer: masters are Megatron's own in fp32, 16-bit gradients are copied to fp32 for "
               "the step; so it is with an --fp8-recipe other than delayed even where fp8 is off, as Megatron-Bridge has it"),
+      setting("stateless_adam", flag, knob::flag<&Megatron::stateless_adam>(), numerics,
+              "slime's Megatron: Adam begins anew with every step and keeps no states (--use-stateless-adam)",
+              "8 bytes fewer for each parameter of a rank's share"),
       setting("optimizer_cpu_offload", flag, knob::flag<&Megatron::host_optimizer>(), speed,
               "Megatron: masters and states lie on the host, where the step is made (--optimizer-cpu-offload)",
               "takes masters and states of the offloaded parameters off the GPU; the host makes the step"),

@@ -10,6 +10,7 @@
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/limits.hpp"
+#include "job/megatron_losses.hpp"
 #include "job/model_makers.hpp"
 #include "job/names.hpp"
 #include "job/validate_vision.hpp"
@@ -17,11 +18,6 @@
 
 namespace oomplan {
 namespace {
-
-bool is_slimes(MegatronLoss loss) {
-  return loss == MegatronLoss::slime || loss == MegatronLoss::slime_whole || loss == MegatronLoss::slime_samples ||
-         loss == MegatronLoss::slime_sliced || loss == MegatronLoss::slime_divided;
-}
 
 /// Knobs of other training engines, or of what is not described with this one.
 constexpr std::array<std::string_view, 59> kForeign{"reference",
@@ -332,6 +328,13 @@ class Checker {
     const Megatron& m = role_.trainer.megatron;
     if (m.precision_aware && !m.distributed_optimizer)
       add("precision_aware_optimizer", "true", "distributed_optimizer: true", "Megatron itself asks for it");
+    if (m.stateless_adam && m.precision_aware)
+      add("stateless_adam", "true", "precision_aware_optimizer: false", "slime's StatelessAdam has no masters of its own");
+    if (m.stateless_adam && m.host_optimizer)
+      add("stateless_adam", "true", "optimizer_cpu_offload: false", "not supported yet: Adam without states on the host");
+    if (m.stateless_adam && !m.distributed_optimizer)
+      add("stateless_adam", "true", "distributed_optimizer: true",
+          "not supported yet: Adam without states that is not distributed");
     if (m.fp32_masters && (!m.precision_aware || m.host_optimizer))
       add("fp32_masters", "true", "precision_aware_optimizer: true beside it, on the GPU",
           "all other masters are in fp32 anyway");

@@ -284,7 +284,10 @@ std::string defaults(const Estimate& estimate, const Job& job, const TextStyle& 
 
 std::string changes_text(const std::vector<Change>& changes) {
   std::string out;
-  for (const auto& change : changes) out += (out.empty() ? "" : " ") + printable(change.key) + "=" + printable(change.to);
+  for (const auto& change : changes) {
+    const bool gone = change.to == "taken out";  // a switch of a command line
+    out += (out.empty() ? "" : " ") + (gone ? "~" + printable(change.key) : printable(change.key) + "=" + printable(change.to));
+  }
   return out.empty() ? "(the job as it is)" : out;
 }
 

@@ -6,7 +6,7 @@
 namespace oomplan {
 
 void put_as_it_stands(Found& found, const Job& job, const Space& space, const Catalog& catalog) {
-  if (found.best.empty() || found.best.front().relative_throughput > 0 || found.interrupted) return;
+  if (found.best.empty() || found.best.front().relative_throughput > 0 || found.interrupted || found.as_it_stands) return;
   if (space.gpus && *space.gpus != job.cluster.gpus) return;  // a job of another size
   Candidate now;
   now.job = job;

@@ -5,6 +5,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "estimate/role_run.hpp"
+#include "job/megatron_losses.hpp"
 #include "layers/megatron.hpp"
 #include "training/megatron_plan.hpp"
 
@@ -22,6 +23,7 @@ std::int64_t passes_in_flight(const MegatronSplit& s, std::int64_t stage, std::i
 
 /// Bytes of masters and states on the GPU for a number of a rank's share, at least.
 std::int64_t least_of_optimizer(const Megatron& m) {
+  if (m.stateless_adam) return 4;
   if (m.host_optimizer) return m.precision_aware ? 0 : 4;
   return m.precision_aware ? (m.fp32_masters ? 4 : 2) + row(m.exp_avg).bits / 8 + row(m.exp_avg_sq).bits / 8 : 12;
 }
@@ -109,8 +111,9 @@ MegatronBound::Layers MegatronBound::look_at(const MegatronRanks& r, const std::
   out.last = megatron_parameters(model_, {options}).dense;
   out.hidden = bytes_of(counts.b * counts.s * model_.hidden, DType::bf16);
   const std::int64_t whole = counts.b * counts.s * (r.sequence_parallel ? r.tensor : 1);
-  // the fp32 logits at least; verl's fused kernels make none of all tokens
-  const std::int64_t width = t.megatron.loss == MegatronLoss::te ? 2 : t.megatron.loss == MegatronLoss::verl_fused ? 0 : 4;
+  // the fp32 logits at least, of slime's losses those in 16 bits; verl's fused kernels make none of all tokens
+  const MegatronLoss loss = t.megatron.loss;
+  const std::int64_t width = loss == MegatronLoss::verl_fused ? 0 : loss == MegatronLoss::te || is_slimes(loss) ? 2 : 4;
   out.logits = whole * options.padded_vocab / r.tensor * width;
   return out;
 }

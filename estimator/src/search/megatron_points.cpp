@@ -101,6 +101,11 @@ MegatronBatch megatron_batch(const Job& job, const Role& role, const Space& spac
   out.micro_batch = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   if (t.micro_batches == 0) {
     out.sequences = std::max<std::int64_t>(1, job.sequences_per_step);
+    const std::int64_t longest = job.prompt_tokens + job.response_tokens;
+    if (t.sequences_per_micro_batch == 0 && t.tokens_per_micro_batch > 0 && longest > 0) {
+      out.budget = std::max(t.tokens_per_micro_batch, longest);
+      out.tokens = out.sequences * longest;
+    }
     return out;
   }
   out.sequences = out.micro_batch * t.micro_batches * t.layout.data;
@@ -151,9 +156,13 @@ std::int64_t megatron_data(const MegatronSplit& s, const MegatronRanks& r, std::
   const std::int64_t data = gpus / model, step = data * b.micro_batch;
   if (b.sequences % step != 0) return 0;  // every data rank takes the same number of micro-batches
   if (b.data > 0 && data != b.data) return 0;
-  // groups of p micro-batches go through the chunks of the interleaved schedule
-  if (s.chunks > 1 && b.sequences / step % s.pipeline != 0) return 0;
+  // groups of p micro-batches, which those that are filled become, go through the chunks of the interleaved schedule
+  if (s.chunks > 1 && b.tokens == 0 && b.sequences / step % s.pipeline != 0) return 0;
   return data;
+}
+
+std::int64_t micro_batches_of(const MegatronBatch& b, std::int64_t data) {
+  return b.tokens > 0 ? ceil_div(b.tokens, data * b.budget) : b.sequences / (data * b.micro_batch);
 }
 
 void put_megatron(const MegatronSplit& s, const MegatronRanks& r, const MegatronRecompute& c, std::int64_t data,

@@ -47,10 +47,13 @@ MegatronAxes megatron_axes(const Job&, const Role&, const Space&);
 struct MegatronBatch {
   std::int64_t sequences = 1, micro_batch = 1;
   std::int64_t data = 0;  ///< data ranks that stay, as the job states micro-batches of a rank; 0: what the GPUs give
+  std::int64_t tokens = 0, budget = 0;  ///< where micro-batches are filled with sequences: of a step, and of a micro-batch
 };
 MegatronBatch megatron_batch(const Job&, const Role&, const Space&);
 /// Data ranks of a stage, or 0 where the two do not fill the GPUs or the batch does not divide.
 std::int64_t megatron_data(const MegatronSplit&, const MegatronRanks&, std::int64_t gpus, const MegatronBatch&);
+/// Of a data rank and step.
+std::int64_t micro_batches_of(const MegatronBatch&, std::int64_t data);
 /// Writes a point into the settings of a role. REQUIRES: megatron_data() > 0.
 void put_megatron(const MegatronSplit&, const MegatronRanks&, const MegatronRecompute&, std::int64_t data, const MegatronBatch&,
                   Trainer&);

@@ -159,7 +159,7 @@ MegatronJudged judge_megatron(const MegatronAxes& axes, MegatronBound& bound, st
             bound.layers(ranks, recompute.what == Recompute::selective ? recompute.modules : std::vector<std::string>{});
         if (!layers.possible) continue;
         ++out.points;
-        const std::int64_t micro_batches = batch.sequences / (data * batch.micro_batch);
+        const std::int64_t micro_batches = micro_batches_of(batch, data);
         MegatronCandidate c{i, k, r, data, bound.need(split, *stages, ranks, recompute, layers, data, micro_batches), 0};
         if (c.least < out.smallest.least) out.smallest = c;
         if (c.least > usable) continue;
@@ -174,31 +174,24 @@ MegatronJudged judge_megatron(const MegatronAxes& axes, MegatronBound& bound, st
   return out;
 }
 
-Found search_megatron(const Job& job, const Space& space, int keep, const Catalog& catalog, const std::stop_token& stop) {
+void refuse_what_is_not_searched(const Role& role, const Space& space) {
+  const auto refuse = [](std::string at, std::string found, std::string expected, std::string_view what) {
+    throw InputError(Problem{
+        {"", 0, 0, std::move(at)}, std::move(found), std::move(expected), "", fmt::format("not supported yet: {}", what)});
+  };
+  const Megatron& m = role.trainer.megatron;
   if (!space.maximise.empty())
-    throw InputError(Problem{{"", 0, 0, "--max"},
-                             fmt::format("'{}'", space.maximise),
-                             "nothing",
-                             "",
-                             "not supported yet: the largest value of a setting of Megatron"});
-  if (const Role& role = job.roles.front(); role.trainer.megatron.fsdp != MegatronFsdpStrategy::off)
-    throw InputError(Problem{{"", 0, 0, role.name + ".megatron_fsdp"},
-                             std::string(spelling(role.trainer.megatron.fsdp)),
-                             "off",
-                             "",
-                             "not supported yet: a search over Megatron-FSDP"});
-  if (const Role& role = job.roles.front(); role.trainer.megatron.fp8 != Fp8Recipe::none)
-    throw InputError(Problem{{"", 0, 0, role.name + ".fp8_recipe"},
-                             std::string(spelling(role.trainer.megatron.fp8)),
-                             "none",
-                             "",
-                             "not supported yet: a search over Megatron with fp8"});
-  if (const Role& role = job.roles.front(); role.trainer.lora.rank > 0)
-    throw InputError(Problem{{"", 0, 0, role.name + ".lora.rank"},
-                             fmt::format("{}", role.trainer.lora.rank),
-                             "none",
-                             "",
-                             "not supported yet: a search over Megatron with adapters"});
+    refuse("--max", fmt::format("'{}'", space.maximise), "nothing", "the largest value of a setting of Megatron");
+  if (m.fsdp != MegatronFsdpStrategy::off)
+    refuse(role.name + ".megatron_fsdp", std::string(spelling(m.fsdp)), "off", "a search over Megatron-FSDP");
+  if (m.fp8 != Fp8Recipe::none)
+    refuse(role.name + ".fp8_recipe", std::string(spelling(m.fp8)), "none", "a search over Megatron with fp8");
+  if (role.trainer.lora.rank > 0)
+    refuse(role.name + ".lora.rank", fmt::format("{}", role.trainer.lora.rank), "none", "a search over Megatron with adapters");
+}
+
+Found search_megatron(const Job& job, const Space& space, int keep, const Catalog& catalog, const std::stop_token& stop) {
+  refuse_what_is_not_searched(job.roles.front(), space);
   return MegatronSearcher(job, space, catalog, stop).run(keep);
 }
 

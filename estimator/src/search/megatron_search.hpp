@@ -20,6 +20,9 @@ struct MegatronJudged {
 MegatronJudged judge_megatron(const MegatronAxes&, MegatronBound&, std::int64_t gpus, const MegatronBatch&, Bytes usable,
                               const std::stop_token&);
 
+/// Throws InputError for what no search over Megatron describes.
+void refuse_what_is_not_searched(const Role&, const Space&);
+
 /// REQUIRES: the job's only role runs on engine megatron. Throws InputError for what cannot be searched.
 Found search_megatron(const Job&, const Space&, int keep, const Catalog&, const std::stop_token&);
 

@@ -12,6 +12,7 @@
 #include "catalog/catalog.hpp"
 #include "estimate/explain.hpp"
 #include "estimate/fit_probability.hpp"
+#include "estimate/timeline.hpp"
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/placement.hpp"
@@ -20,6 +21,7 @@
 #include "search/as_it_stands.hpp"
 #include "search/fixed_keys.hpp"
 #include "search/limits.hpp"
+#include "search/megatron_roles.hpp"
 #include "search/megatron_search.hpp"
 #include "search/server_side.hpp"
 #include "search/serving.hpp"
@@ -465,11 +467,20 @@ Found search(const Job& job, const Space& space, int keep, const Catalog* catalo
 
 namespace {
 
+/// AReaL's file says other layouts than these points.
+bool leads_on_megatron(const Job& job) {
+  const auto leader = std::find_if(job.roles.begin(), job.roles.end(), [](const Role& r) { return !r.serves() && learns(r); });
+  const auto serve = std::count_if(job.roles.begin(), job.roles.end(), [](const Role& r) { return r.serves(); });
+  return leader != job.roles.end() && leader->engine == EngineKind::megatron && !leader->trainer.loop.loss_by_sequence &&
+         serve <= 1;
+}
+
 Found search_of_its_kind(const Job& job, const Space& space, int keep, const Catalog& c, const std::stop_token& stop,
                          const Admit& admit) {
   const bool alone = job.roles.empty() || !job.roles[0].trainer.loop.runs_megatron;
-  if (alone && job.roles.size() == 1 && job.roles[0].engine == EngineKind::megatron)
+  if (alone && !admit && job.roles.size() == 1 && job.roles[0].engine == EngineKind::megatron)
     return search_megatron(job, space, keep, c, stop);
+  if (leads_on_megatron(job)) return search_megatron_roles(job, space, keep, c, stop, admit);
   if (!space.maximise.empty()) return solve(job, space, keep, c, stop, admit);
   if (serves_alone(job)) return search_serving(job, space, keep, c, stop, admit);
   std::vector<const Role*> anchors, servers;
@@ -485,8 +496,8 @@ Found search_of_its_kind(const Job& job, const Space& space, int keep, const Cat
   for (const auto& r : job.roles)
     if (r.engine == EngineKind::megatron)
       refuse(r, "engine megatron", "another engine",
-             job.roles.size() == 1 ? "a search over Megatron under AReaL is not supported yet"
-                                   : "a search over Megatron beside other roles is not supported yet");
+             r.trainer.loop.loss_by_sequence ? "a search over Megatron under AReaL is not supported yet"
+                                             : "a search over Megatron beside other engines is not supported yet");
   if (anchors.size() > 1)
     refuse(*anchors[1], "training roles on several groups of GPUs", "training roles that share their GPUs",
            "a search over several groups is not supported yet");

@@ -67,6 +67,7 @@ class MegatronEngine {
     parked_masters_ = on_host("masters_between_steps", stage.parks_optimizer ? stage.masters : 0);
     parked_states_ = on_host("states_between_steps", stage.parks_optimizer ? stage.states : 0);
     widened_ = resident("fp32_states_of_the_step", stage.widened_states, Category::optimizer);
+    denominators_ = resident("denominators_of_the_step", stage.denominators, Category::optimizer);
     workspace_ = resident("te_workspaces", stage.workspace * stage.workspaces, Category::workspace);
     routing_ = resident("routing_of_the_last_tokens", stage.routing, Category::buffers);
     for (const LastRouting& kept : stage.permutations) routings_.push_back(routing_sites(kept, kept.behind, resident));
@@ -175,12 +176,15 @@ class MegatronEngine {
         chunks_[c].decoder_input = received(forward_input_, stage_.receives[c]);
         if (chunks_[c].maps != nullptr) r_.free(chunks_[c].maps->behind);
         const auto& stations = stage_.forward_chunks[c]->stations;
+        const std::vector<std::size_t> of_layers = stations_of_layers(stations);
+        const bool alike = units_alike(c, of_layers);
         for (std::size_t s = 0, layers = 0; s < stations.size(); ++s) {
           if (stations[s].place == StationPlace::head) r_.alloc(forward_routings_[c].behind);
-          if (stations[s].place == StationPlace::layers)
+          if (stations[s].place == StationPlace::layers && alike)
             pass_layers(c, s, layers++, m);
           else
             forward_players_[c]->play_all(s, false, Index(m));
+          if (!alike && s == of_layers.back()) change_routing(c);
         }
         chunks_[c].maps = &forward_routings_[c];
         chunks_[c].keeps_leaves = false;
@@ -198,6 +202,8 @@ class MegatronEngine {
     }
     r_.alloc(widened_);
     r_.free(widened_);
+    r_.alloc(denominators_);
+    r_.free(denominators_);
     r_.alloc(passing_);
     r_.free(passing_);
   }
@@ -380,6 +386,34 @@ class MegatronEngine {
       });
     });
   }
+  static std::vector<std::size_t> stations_of_layers(const std::vector<Station>& stations) {
+    std::vector<std::size_t> out;
+    for (std::size_t s = 0; s < stations.size(); ++s)
+      if (stations[s].place == StationPlace::layers) out.push_back(s);
+    return out;
+  }
+  /// Layers that training computes again together are one unit there, and several in a pass without gradients.
+  bool units_alike(std::size_t chunk, const std::vector<std::size_t>& of_layers) const {
+    const std::vector<std::int64_t>& units = stage_.permutations[chunk].units;
+    if (units.size() != of_layers.size()) return false;
+    for (std::size_t i = 0; i < units.size(); ++i)
+      if (units[i] != forward_players_[chunk]->count(of_layers[i])) return false;
+    return true;
+  }
+  /// Then what dispatchers and recomputations of the pass before have left goes behind the last layer: a unit's part too late.
+  void change_routing(std::size_t chunk) {
+    for (std::size_t s = 0; s < stage_.permutations[chunk].units.size(); ++s) {
+      routing_of(chunk, s, [&](const OfStation& one, Unit unit, Index i) {
+        if (one.kept && chunks_[chunk].maps != nullptr) r_.free(kept_of(chunk, one)->maps, i);
+        if (one.again && chunks_[chunk].keeps_leaves) forget_leaf(chunk, one, takes_input(chunk, one, unit), i);
+      });
+    }
+    for (std::size_t s = 0; s < stage_.permutations[chunk].units.size(); ++s)
+      routing_of(chunk, s, [&](const OfStation& one, Unit, Index i) {
+        const auto number = static_cast<std::size_t>(&one - routings_[chunk].stations.data());
+        if (forward_routings_[chunk].stations[number].kept) r_.alloc(forward_routings_[chunk].stations[number].maps, i);
+      });
+  }
   /// The same without gradients: what a dispatcher has made it keeps.
   void pass_layers(std::size_t chunk, std::size_t station, std::size_t number, std::int64_t micro) {
     const OfStation& last = routings_[chunk].stations[number];
@@ -525,7 +559,7 @@ class MegatronEngine {
   std::vector<Chunk> chunks_;
   std::vector<Held> waiting_inputs_;
   OfParts weights_, in_8_bits_, gradients_, masters_, states_, wide_gradients_;
-  SiteRef widened_, workspace_, gathered_, tables_, placeholders_;
+  SiteRef widened_, denominators_, workspace_, gathered_, tables_, placeholders_;
   SiteRef host_weights_, paused_, paused_states_, paused_rest_, parked_weights_, parked_masters_, parked_states_;
   bool was_paused_ = false, states_were_paused_ = false;
   bool weights_parked_ = false, gradients_gone_ = false, optimizer_parked_ = false, states_parked_ = false;

@@ -183,7 +183,7 @@ void put_on_gpu(MegatronStage& s, const Trainer& t) {
     s.state_formats = {m.exp_avg, m.exp_avg_sq, DType::bf16};
   else if (m.precision_aware)
     s.state_formats = {m.exp_avg, m.exp_avg_sq};
-  else
+  else if (!m.stateless_adam)
     s.state_formats = {DType::fp32, DType::fp32};
   if (!remainders) s.master_formats = {DType::fp32};
   if (!remainders && t.reduce != DType::fp32) s.wide_formats = {DType::fp32};
@@ -328,7 +328,7 @@ void defer_gradients(MegatronStage& s, const Architecture& a, const ChunkOptions
 
 /// A model without an optimizer: parameters, and the flat gradient buffer where DDP wraps it all the same.
 void hold_no_states(MegatronStage& s, bool wrapped) {
-  s.masters = s.states = s.wide_gradients = s.widened_states = 0;
+  s.masters = s.states = s.wide_gradients = s.widened_states = s.denominators = 0;
   s.master_formats.clear();
   s.state_formats.clear();
   s.wide_formats.clear();
@@ -589,6 +589,9 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   } else {
     s.pieces = fullest_pieces(n, bucket_sizes(chunks.size(), t, stage), dense_ranks, expert_ranks);
     put_on_gpu(s, t);
+    if (m.stateless_adam)
+      s.denominators = held_by_stateless_steps(n, bucket_sizes(chunks.size(), t, stage), dense_ranks, expert_ranks,
+                                               t.optimizer == OptimizerKind::adam);
     if (m.precision_aware)
       s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
   }

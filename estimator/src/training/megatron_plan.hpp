@@ -120,6 +120,7 @@ struct MegatronStage {
   Bytes wide_gradients = 0;               ///< with 16-bit gradients: their fp32 shards, from the step to the next zero_grad
   Bytes averaged = 0;                     ///< gradients of what tensor-parallel ranks have whole, put together for a moment
   Bytes widened_states = 0;               ///< narrow states as the step has them
+  Bytes denominators = 0;                 ///< what a step without states makes
   bool keeps_wide_gradients = false;      ///< they stay until the next step makes new ones
   struct OnHost {
     Bytes masters = 0, states = 0;  ///< pageable, the states from the first step on

@@ -52,6 +52,22 @@ std::int64_t sum_of(const MegatronParts& parts) {
   return out;
 }
 
+const MegatronParts& fullest(const std::vector<MegatronParts>& of_ranks) {
+  return *std::max_element(of_ranks.begin(), of_ranks.end(), [](const auto& a, const auto& b) { return sum_of(a) < sum_of(b); });
+}
+
+/// Numbers; parameters that decay are a group, which goes first.
+std::int64_t held_by_a_stateless_step(const MegatronParts& parts, bool adds_decay) {
+  std::int64_t most = 0, before = 0;
+  for (const bool decays : {true, false})
+    for (const MegatronPart& p : parts) {
+      if (p.decays != decays) continue;
+      most = std::max(most, before + (adds_decay && decays ? 3 : 2) * p.elements);
+      before = p.elements;
+    }
+  return most;
+}
+
 }  // namespace
 
 std::vector<MegatronParts> parts_of_ranks(const std::vector<std::vector<MegatronTensor>>& chunks,
@@ -80,9 +96,7 @@ std::vector<MegatronPiece> fullest_pieces(const MegatronParameters& n, const std
   std::vector<MegatronPiece> out;
   for (const auto& [tensors, ranks] : {std::pair{&n.dense_tensors, dense_ranks}, {&n.expert_tensors, expert_ranks}}) {
     const auto of_ranks = parts_of_ranks(*tensors, buckets, ranks);
-    const auto fullest =
-        std::max_element(of_ranks.begin(), of_ranks.end(), [](const auto& a, const auto& b) { return sum_of(a) < sum_of(b); });
-    for (const MegatronPart& p : *fullest) {
+    for (const MegatronPart& p : fullest(of_ranks)) {
       const auto same = std::find_if(out.begin(), out.end(), [&](const auto& o) { return o.elements == p.elements; });
       if (same == out.end())
         out.push_back({p.elements, 1});
@@ -91,6 +105,14 @@ std::vector<MegatronPiece> fullest_pieces(const MegatronParameters& n, const std
     }
   }
   return out;
+}
+
+Bytes held_by_stateless_steps(const MegatronParameters& n, const std::vector<std::int64_t>& buckets, std::int64_t dense_ranks,
+                              std::int64_t expert_ranks, bool adds_decay) {
+  std::int64_t most = 0;
+  for (const auto& [tensors, ranks] : {std::pair{&n.dense_tensors, dense_ranks}, {&n.expert_tensors, expert_ranks}})
+    most = std::max(most, held_by_a_stateless_step(fullest(parts_of_ranks(*tensors, buckets, ranks)), adds_decay));
+  return bytes_of(most, DType::fp32);
 }
 
 }  // namespace oomplan

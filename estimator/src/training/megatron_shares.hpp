@@ -27,4 +27,9 @@ std::vector<std::int64_t> bucket_sizes(std::size_t chunks, const Trainer&, std::
 std::vector<MegatronPiece> fullest_pieces(const MegatronParameters&, const std::vector<std::int64_t>& buckets,
                                           std::int64_t dense_ranks, std::int64_t expert_ranks);
 
+/// What slime's StatelessAdam.step has at once: the last parameter's denominator beside two forms of the next one's, and with
+/// plain Adam its gradient with the decay added (THUDM/slime 624b824a, slime/backends/megatron_utils/stateless_adam.py).
+Bytes held_by_stateless_steps(const MegatronParameters&, const std::vector<std::int64_t>& buckets, std::int64_t dense_ranks,
+                              std::int64_t expert_ranks, bool adds_decay);
+
 }  // namespace oomplan

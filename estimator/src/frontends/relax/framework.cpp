@@ -52,6 +52,10 @@ void derive_update(Derivation& d, Role& rollout, Role& actor) {
   derive_bucket(d, actor.trainer, "update_weights_bucket_mib");
 }
 
+/// relax/utils/reloadable_process_group.py (redai-infra/Relax 6aac703e), around every collective
+/// (_wrap_low_level_call).
+Bytes emptied_below(const slime::SlimeText& t) { return t.own.on("enable_cuda_memory_check") ? 5 * kGiB : 0; }
+
 /// Its checkpoint engine sends them then (relax/distributed/checkpoint_service).
 std::string_view leaves_update_out(const slime::SlimeText& t) {
   return t.own.on("fully_async") || t.own.on("hybrid") ? "a weight update by Relax's checkpoint engine" : "";
@@ -98,6 +102,7 @@ const slime::Family& family() {
                                    .prepare = prepare,
                                    .share = share,
                                    .tell = tell,
+                                   .emptied_below = emptied_below,
                                    .leaves_update_out = leaves_update_out,
                                    .guide = guide_points,
                                    .guide_source = kGuide,

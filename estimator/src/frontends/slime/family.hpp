@@ -44,6 +44,8 @@ struct Family {
   void (*share)(SlimeText&, SlimeMeaning&) = nullptr;
   /// Facts of its own, behind those of the family; nullptr: none.
   void (*tell)(SlimeText&, SlimeMeaning&) = nullptr;
+  /// Free bytes of a GPU below which it empties the allocator's cache before every collective; 0: it never does.
+  Bytes (*emptied_below)(const SlimeText&) = nullptr;
   /// Why a weight update is no part of the answer; "": it is one. nullptr: it always is.
   std::string_view (*leaves_update_out)(const SlimeText&) = nullptr;
   /// Its guide for users who run out of memory, not judged yet, and where that stands.

@@ -68,6 +68,12 @@ const FlagTable& flags() {
   return table;
 }
 
+/// slime/utils/reloadable_process_group.py: _wrap_low_level_call.
+Bytes emptied_below(const SlimeText& t) {
+  if (t.release.since("0.2.4")) return 3 * kGiB;
+  return t.release.since("0.2.3") ? 5 * kGiB : 0;
+}
+
 }  // namespace
 
 const Family& family() {
@@ -84,6 +90,7 @@ const Family& family() {
                             .beside = kBeside,
                             .critics = true,
                             .own_layers = true,
+                            .emptied_below = emptied_below,
                             .guide = guide_points,
                             .guide_source = kGuide};
   return slime;

@@ -267,6 +267,12 @@ class JobWriter {
     if (m_.colocated && kind != RoleKind::critic) put(role + ".beside", "rollout", "--colocate");
     if (!m_.supervised) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
     host(role);
+    if (const Bytes free = t_.family->emptied_below != nullptr ? t_.family->emptied_below(t_) : 0; free > 0)
+      put(role + ".empty_cache_below", fmt::format("{}B", free), "--enable-cuda-memory-check", false);
+    if (kind != RoleKind::critic && !m_.supervised && (!m_.swaps || takes_log_probs_of_training()))
+      put(role + ".log_prob_pass", "false", batch_flag(), false);
+    if (t_.own.has("use_stateless_adam") && t_.own.on("use_stateless_adam"))
+      own(role + ".stateless_adam", "true", "use_stateless_adam");
     if (m_.serves && kind != RoleKind::critic) update();
     if (t_.megatron.whole_or("mtp_num_layers", 0) > 0 && !t_.own.on("enable_mtp_training"))
       own(role + ".mtp_runs", "false", "enable_mtp_training");

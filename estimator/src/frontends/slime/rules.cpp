@@ -20,7 +20,6 @@ constexpr std::array kNotYet = std::to_array<NotYet>({
     {"rollout_external_engine_addrs", "servers that somebody else started"},
     {"prefill_num_servers", "servers that prefill apart from those that decode"},
     {"release_train", "a trainer that is made anew for every step"},
-    {"use_stateless_adam", "Adam without states"},
     {"only_train_params_name_list", "models of which a part is trained"},
     {"freeze_params_name_list", "models of which a part is frozen"},
     {"freeze_indexer", "models of which a part is frozen"},
@@ -86,11 +85,24 @@ class Checker {
     if (t_.async && o.on("colocate"))
       wrong("colocate", "the flag", "train.py, or GPUs of their own (--rollout-num-gpus)",
             "train_async.py itself refuses it: servers generate while the trainer works");
+    if (o.has("use_stateless_adam") && o.on("use_stateless_adam")) stateless_adam();
     if (o.has("use_opd") && o.on("use_opd") && !o.has("opd_type")) wrong("opd_type", "nothing", "sglang or megatron", kAsks);
     if (o.number("rollout_temperature", 1) <= 0 && t_.release.since("0.4.0"))
       wrong("rollout_temperature", found("rollout_temperature"), "above 0", itself("asks for it: greedy decoding is no policy"));
     if (o.on("debug_rollout_only") && (o.on("debug_train_only") || o.has("load_debug_rollout_data")))
       wrong("debug_rollout_only", "the flag", "nothing, or no --debug-train-only", itself("takes only one of them"));
+  }
+  /// slime/backends/megatron_utils/model.py: setup_model_and_optimizer; stateless_adam.py.
+  void stateless_adam() {
+    if (t_.megatron.text("optimizer") != "adam")
+      t_.told.add(t_.megatron.place("optimizer"), t_.megatron.text("optimizer"), "adam",
+                  itself("asks for it: --use-stateless-adam"));
+    if (!t_.own.on("no_save_optim"))
+      wrong("use_stateless_adam", "the flag", "--no-save-optim beside it",
+            itself("asks for it: there are no states to be saved"));
+    if (t_.megatron.on("use_precision_aware_optimizer") && !t_.megatron.on("optimizer_cpu_offload"))
+      t_.told.add("--use-precision-aware-optimizer", "the flag", "nothing beside --use-stateless-adam",
+                  itself("fails: StatelessAdam has no masters of its own"));
   }
   /// What every framework of the family asks for.
   void of_all() {

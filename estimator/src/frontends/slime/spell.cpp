@@ -19,7 +19,7 @@ struct Row {
   std::string_view knob, flag;
   bool is_switch = false;
 };
-constexpr std::array<Row, 13> kTrainer{{{"tokens_per_micro_batch", "--max-tokens-per-gpu"},
+constexpr std::array<Row, 15> kTrainer{{{"tokens_per_micro_batch", "--max-tokens-per-gpu"},
                                         {"layout", "--tensor-model-parallel-size"},
                                         {"recompute", "--recompute-granularity"},
                                         {"recompute_method", "--recompute-method"},
@@ -30,6 +30,8 @@ constexpr std::array<Row, 13> kTrainer{{{"tokens_per_micro_batch", "--max-tokens
                                         {"precision_aware_optimizer", "--use-precision-aware-optimizer", true},
                                         {"log_probs_chunk_size", "--log-probs-chunk-size"},
                                         {"recompute_loss_function", "--recompute-loss-function", true},
+                                        {"virtual_stages", "--num-virtual-stages-per-pipeline-rank"},
+                                        {"recompute_modules", "--recompute-modules"},
                                         {"first_stage_layers", "--decoder-first-pipeline-num-layers"},
                                         {"last_stage_layers", "--decoder-last-pipeline-num-layers"}}};
 
@@ -49,8 +51,8 @@ const FlagRow* row_of_server(std::string_view knob) {
 
 class Speller {
  public:
-  Speller(const SlimeText& text, const SlimeMeaning& m, std::string_view knob, const std::string& value)
-      : t_(text), m_(m), value_(value) {
+  Speller(const SlimeText& text, const SlimeMeaning& m, std::string_view knob, const std::string& value, const Settings& asked)
+      : t_(text), m_(m), value_(value), asked_(asked) {
     const auto dot = knob.find('.');
     role_ = knob.substr(0, dot == std::string_view::npos ? 0 : dot);
     knob_ = dot == std::string_view::npos ? knob : knob.substr(dot + 1);
@@ -58,12 +60,16 @@ class Speller {
 
   Spelt run() const {
     if (role_ == m_.servers()) return server();
+    if (role_ == "sync" && knob_ == "bucket") return bucket();
     if (role_ != m_.learner()) return no_word();
     if (knob_ == "tokens_per_micro_batch") return budget();
     if (knob_ == "layout") return layout();
     if (knob_ == "recompute") return recompute();
     const Row* row = row_of_trainer(knob_);
     if (row == nullptr) return no_word();
+    if (knob_ == "virtual_stages") return virtual_stages();
+    if (knob_ == "recompute_modules") return modules();
+    if (knob_.ends_with("_stage_layers") && value_ == "0") return without({row->flag});
     if (!row->is_switch) return one(row->flag, value_);
     if (value_ != "true") return gone(row->flag);
     Spelt out = one(row->flag, "");
@@ -75,6 +81,13 @@ class Speller {
  private:
   static Spelt one(std::string_view flag, std::string value) { return {{{std::string(flag), std::move(value)}}, {}}; }
   static Spelt gone(std::string_view flag) { return one("~" + std::string(flag), ""); }
+  /// Takes out those that the command has.
+  Spelt without(std::initializer_list<std::string_view> flags) const {
+    Spelt out;
+    for (const std::string_view flag : flags)
+      if (!said(t_, std::string(flag)).empty()) out.edits.push_back({"~" + std::string(flag), ""});
+    return out;
+  }
   Spelt no_word() const { return {{}, fmt::format("{} has no flag for {}", t_.family->name, knob_)}; }
 
   Spelt bucket() const {
@@ -84,13 +97,37 @@ class Speller {
   Spelt budget() const {
     const auto tokens = read_count(value_);
     if (!tokens || !t_.own.on("use_dynamic_batch_size")) return {{}, "the micro-batches of this job count samples"};
-    if (*tokens.value % m_.run.context != 0) return {{}, "a budget counts the tokens of one GPU"};
-    return one("--max-tokens-per-gpu", fmt::format("{}", *tokens.value / m_.run.context));
+    const std::int64_t context = context_asked();
+    if (*tokens.value % context != 0) return {{}, "a budget counts the tokens of one GPU"};
+    return one("--max-tokens-per-gpu", fmt::format("{}", *tokens.value / context));
+  }
+  /// Of the layout that is asked for beside it.
+  std::int64_t context_asked() const {
+    for (const auto& [key, value] : asked_)
+      if (key == fmt::format("{}.layout", role_))
+        if (const std::optional<Layout> to = layout_of(value)) return to->context;
+    return m_.run.context;
+  }
+  Spelt virtual_stages() const {
+    Spelt out = without({"--num-layers-per-virtual-pipeline-stage"});
+    if (value_ != "1") out.edits.push_back({"--num-virtual-stages-per-pipeline-rank", value_});
+    if (value_ == "1" && !said(t_, "--num-virtual-stages-per-pipeline-rank").empty())
+      out.edits.push_back({"~--num-virtual-stages-per-pipeline-rank", ""});
+    return out;
+  }
+  /// An override is one word.
+  Spelt modules() const {
+    std::string words = value_;
+    std::erase_if(words, [](char c) { return c == '[' || c == ']' || c == ' '; });
+    if (words.empty()) return without({"--recompute-modules"});
+    if (words.find(',') != std::string::npos) return {{}, "several modules are not one word"};
+    return one("--recompute-modules", words);
   }
 
   Spelt recompute() const {
-    if (value_ == "none") return gone("--recompute-granularity");
-    Spelt out = one("--recompute-granularity", value_);
+    if (value_ == "none") return without({"--recompute-granularity", "--recompute-method", "--recompute-num-layers"});
+    Spelt out = value_ == "full" ? Spelt() : without({"--recompute-method", "--recompute-num-layers"});
+    out.edits.push_back({"--recompute-granularity", value_});
     if (value_ == "full") out.edits.insert(out.edits.end(), {{"--recompute-method", "uniform"}, {"--recompute-num-layers", "1"}});
     return out;
   }
@@ -110,6 +147,8 @@ class Speller {
     set("--pipeline-model-parallel-size", m_.run.pipeline, to->pipeline);
     set("--context-parallel-size", m_.run.context, to->context);
     set("--expert-model-parallel-size", m_.run.expert, to->expert);
+    const std::int64_t split = t_.megatron.given("expert_tensor_parallel_size") ? m_.run.expert_tensor : to->tensor;
+    if (t_.megatron.has("num_experts")) set("--expert-tensor-parallel-size", split, to->expert_tensor);
     return out;
   }
 
@@ -130,13 +169,15 @@ class Speller {
   const SlimeText& t_;
   const SlimeMeaning& m_;
   const std::string& value_;
+  const Settings& asked_;
   std::string_view role_, knob_;
 };
 
 }  // namespace
 
-Spelt spell(const SlimeText& text, const SlimeMeaning& m, std::string_view knob, const std::string& value) {
-  return Speller(text, m, knob, value).run();
+Spelt spell(const SlimeText& text, const SlimeMeaning& m, std::string_view knob, const std::string& value,
+            const Settings& asked) {
+  return Speller(text, m, knob, value, asked).run();
 }
 
 std::string flag_of(const SlimeText& text, std::string_view knob) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "frontends/slime/meaning.hpp"
+#include "frontends/words.hpp"
 
 namespace oomplan::slime {
 
@@ -17,8 +18,8 @@ struct Spelt {
   std::vector<Edit> edits;
   std::string why;  ///< "": done; otherwise why no flag says it
 };
-/// The change of one knob ("actor.recompute") to a value as a job file has it.
-Spelt spell(const SlimeText&, const SlimeMeaning&, std::string_view knob, const std::string& value);
+/// The change of one knob ("actor.recompute") to a value as a job file has it; `asked`: of all that change with it.
+Spelt spell(const SlimeText&, const SlimeMeaning&, std::string_view knob, const std::string& value, const Settings& asked);
 /// The flag that a knob is read from; "": none.
 std::string flag_of(const SlimeText&, std::string_view knob);
 /// What the command gives the flag now; "": nothing.

@@ -42,7 +42,7 @@ class SlimeWords : public TextWords {
   Rewrite rewrite(const Settings& asked) const override {
     Rewrite out;
     for (const auto& [key, value] : asked) {
-      Spelt spelt = spell(text_, meaning_, key, value);
+      Spelt spelt = spell(text_, meaning_, key, value, asked);
       if (!spelt.why.empty()) {
         out.why = std::move(spelt.why);
         return out;
