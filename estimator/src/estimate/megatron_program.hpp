@@ -26,7 +26,7 @@ class MegatronProgram {
       engine_.emplace(r, stage_, run.role->name);
     context_ =
         site("context", seat.with_server ? run.constants.libraries : run.constants.context, Category::context, Pool::driver);
-    const Bytes kept = stage_.pauses_whole ? run.constants.kept_nccl : 0;
+    const Bytes kept = leaves_groups() ? run.constants.kept_nccl : 0;
     nccl_ = site("nccl", run.constants.nccl - kept, Category::nccl, Pool::driver);
     kept_nccl_ = site("nccl_of_all_ranks", kept, Category::nccl, Pool::driver);
     sending_ = site("nccl_of_the_weight_update", run.constants.sending, Category::nccl, Pool::driver);
@@ -83,10 +83,11 @@ class MegatronProgram {
   }
   /// Of a process that a saver pauses as a whole, what is not the engine's. Communicators are destroyed: the saver sees none of
   /// NCCL's allocations (slime/backends/megatron_utils/actor.py: sleep, wake_up).
+  bool leaves_groups() const { return stage_.pauses_whole || stage_.moves_whole; }
   template <class Act>
   void each_beside(Act&& act) {
+    if (leaves_groups()) act(nccl_);
     if (!stage_.pauses_whole) return;
-    act(nccl_);
     act(workspace_);
     if (margin_.bytes > 0) act(margin_);
   }
@@ -101,15 +102,15 @@ class MegatronProgram {
   void doze() {
     if (!engine_) return;
     if (stage_.pauses) engine_->pause();
-    if (stage_.pauses) each_beside([&](const SiteRef& s) { r_.free(s); });
+    if (stage_.pauses || stage_.moves_whole) each_beside([&](const SiteRef& s) { r_.free(s); });
     engine_->park();
     if (stage_.pauses || stage_.parks_parameters || stage_.parks_optimizer) r_.trim();
   }
   void wake(bool trains) {
     if (!engine_) return;
-    if (stage_.pauses) each_beside([&](const SiteRef& s) { r_.alloc(s); });
+    if (stage_.pauses || stage_.moves_whole) each_beside([&](const SiteRef& s) { r_.alloc(s); });
     if (stage_.pauses) engine_->resume();
-    engine_->unpark(trains);
+    engine_->unpark(trains || stage_.moves_whole);
   }
   void log_probs() {
     if (stage_.forward_chunks.empty()) return;
@@ -122,7 +123,8 @@ class MegatronProgram {
   void send() {
     if (send_ == nullptr) return;
     mark_(PhaseKind::send_weights);
-    if (stage_.pauses && stage_.pauses_whole) {  // it sleeps on: weights come from their copies on the host
+    if (stage_.moves_whole ||
+        (stage_.pauses && stage_.pauses_whole)) {  // it sleeps on: weights come from their copies on the host
       r_.alloc(sending_);
       record_send(r_, *send_);
       r_.free(sending_);
