@@ -42,6 +42,7 @@ class MegatronProgram {
     if (kind == StepKind::train) return train();
     if (kind == StepKind::log_probs) return log_probs();
     if (kind == StepKind::send) return send();
+    if (kind == StepKind::sleep) return sleep();
   }
 
  private:
@@ -100,14 +101,25 @@ class MegatronProgram {
   /// torch_memory_saver puts all of a process's tensors on the host between its phases (AReaL's MegatronEngine.offload); verl
   /// moves what it is told to.
   void doze() {
-    if (!engine_) return;
+    if (!engine_ || late()) return;
+    lie_down();
+  }
+  /// Supervised training beside servers: the trainer is awake from step to step, and sleeps when they are asked
+  /// (relax/backends/megatron/actor.py: _per_step_rollout; relax/engine/sft/predict/runner.py: run_sft_predict).
+  bool late() const { return run_.role->kind == RoleKind::trainer && leaves_groups(); }
+  void sleep() {
+    if (!engine_ || std::exchange(asleep_, true)) return;
+    mark_(PhaseKind::sleep);
+    lie_down();
+  }
+  void lie_down() {
     if (stage_.pauses) engine_->pause();
     if (stage_.pauses || stage_.moves_whole) each_beside([&](const SiteRef& s) { r_.free(s); });
     engine_->park();
     if (stage_.pauses || stage_.parks_parameters || stage_.parks_optimizer) r_.trim();
   }
   void wake(bool trains) {
-    if (!engine_) return;
+    if (!engine_ || (late() && !std::exchange(asleep_, false))) return;
     if (stage_.pauses || stage_.moves_whole) each_beside([&](const SiteRef& s) { r_.alloc(s); });
     if (stage_.pauses) engine_->resume();
     engine_->unpark(trains || stage_.moves_whole);
@@ -156,6 +168,7 @@ class MegatronProgram {
   std::optional<MegatronEngine<R>> engine_;
   std::optional<MegatronFsdpEngine<R>> fsdp_;
   SiteRef context_, nccl_, kept_nccl_, sending_, deepep_, workspace_, margin_;
+  bool asleep_ = false;  ///< of one that sleeps late
 };
 
 }  // namespace oomplan

@@ -89,7 +89,14 @@ Timeline timeline_of(const Job& job) {
   };
   // Relax: they wake together, and sleep when all is generated and scored (relax/backends/megatron/actor.py: train,
   // update_weights)
+  // a trainer without a rollout of its own is awake until it asks them (relax/engine/sft/predict/runner.py)
+  const auto lay_trainers_down = [&] {
+    for (const auto i : trainers)
+      if (job.roles[i].kind == RoleKind::trainer && std::any_of(servers.begin(), servers.end(), naps))
+        s.push_back({i, StepKind::sleep});
+  };
   const bool together = std::any_of(servers.begin(), servers.end(), [&](std::size_t i) { return at_once(job.roles[i]); });
+  lay_trainers_down();
   if (together) std::for_each(servers.begin(), servers.end(), wake);
   for (const auto i : servers) {
     if (!together) wake(i);
@@ -103,12 +110,13 @@ Timeline timeline_of(const Job& job) {
   for (const auto i : trainers)
     if (learns(job.roles[i])) s.push_back({i, StepKind::train});
   if (job.sync.by != SyncBy::none && !servers.empty()) {
+    lay_trainers_down();
     for (const auto i : servers) {
       if (naps(i) && takes_weights(job.roles[i])) s.push_back({i, StepKind::wake_weights});
       if (together && job.roles[i].kind == RoleKind::teacher) wake(i);  // beside the update already
     }
     for (const auto i : trainers)
-      if (job.roles[i].kind == RoleKind::actor) s.push_back({i, StepKind::send});
+      if (job.roles[i].kind == RoleKind::actor || job.roles[i].kind == RoleKind::trainer) s.push_back({i, StepKind::send});
     for (const auto i : servers)
       if (takes_weights(job.roles[i])) s.push_back({i, StepKind::receive});
   }

@@ -426,6 +426,8 @@ class Planner {
 
   std::int64_t sampler_rows() const {
     if (m_.engine == EngineKind::vllm) return p_.max_running;
+    // a teacher's requests end with their prompt: those of one pass, of which the first may be the rest of a longer one
+    if (at_.scored > 0) return std::min(p_.max_running, p_.batched_tokens / at_.scored + 1);
     return at_.sequences > 0 ? at_.sequences : p_.max_running;
   }
 

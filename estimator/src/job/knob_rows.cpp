@@ -186,7 +186,7 @@ std::vector<Knob> role_rows() {
                  "version"),
              {"fsdp2", "fsdp1", "ddp", "deepspeed", "single", "sglang", "vllm"}),
       row("beside", of, text, {get_beside, set_beside}, semantics, "role whose GPUs it shares, or none"),
-      within(row("first_gpu", of, count, knob::count<&Role::first_gpu>(), semantics,
+      within(row("first_gpu", KnobOf::serves, count, knob::count<&Role::first_gpu>(), semantics,
                  "of a server beside a trainer: which of that one's GPUs is its first, where it takes a part of them"),
              {0, 131072}, "GPUs"),
       row("in_process", of, flag, knob::flag<&Role::in_process>(), semantics,

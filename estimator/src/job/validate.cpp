@@ -174,6 +174,10 @@ class Validator {
     std::set<std::string> names;
     for (const auto& role : job_.roles)
       if (!names.insert(role.name).second) problem(role.name, "the role twice", "every role once");
+    const Role *trainer = job_.role("trainer"), *rollout = job_.role("rollout");
+    if (trainer != nullptr && rollout != nullptr && !trainer->trainer.loop.serves_at_once)
+      problem("rollout", "servers beside supervised training", "no rollout",
+              fmt::format("not supported yet: them under {}; of Relax they are", trainer->trainer.loop.name));
     if (job_.kind == JobKind::rl && job_.role("actor") == nullptr && !job_.roles.empty())
       missing("actor", "the role that is trained");
   }
@@ -413,9 +417,11 @@ class Validator {
     check_teacher(role);
     const Gpu* gpu = known_gpu();
     const bool first = runs_first_engine(role.engine, role.server, gpu == nullptr ? "" : gpu->sm);
-    if (first)
-      problem(key_of(role, "engine"), fmt::format("'{}'", spelling(role.engine)), "vllm 0.8 or later, or sglang",
-              "not supported yet: log-probs of prompts by vLLM's first engine");
+    // how SGLang is asked was read of Relax alone
+    const bool other = role.engine == EngineKind::sglang && !role.trainer.loop.serves_at_once;
+    if (first || other)
+      problem(key_of(role, "engine"), fmt::format("'{}'", spelling(role.engine)), "vllm 0.8 or later",
+              fmt::format("not supported yet: log-probs of prompts by {}", first ? "vLLM's first engine" : "SGLang"));
   }
 
   void check_liger(const Role& role) {

@@ -117,6 +117,7 @@ FrameworkRow framework_row() {
                    .teachers_since = "2026.07",
                    .serves_rewards = true,
                    .serves_at_once = true,
+                   .serves_stored = true,
                    .packs = true,
                    .facts = "relax",
                    .ipc = true,

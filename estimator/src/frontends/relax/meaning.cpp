@@ -60,6 +60,9 @@ class Teller {
     genrm();
     teacher();
     rollout();
+    if (t_.own.has("autoscaler_config"))
+      t_.told.note(Note::Level::info, t_.own.place("autoscaler_config"),
+                   "engines that are added later have GPUs of their own, each as the first ones: they are not counted");
     if (m_.trains && !m_.supervised && mode() == "fully_async")
       t_.told.note(Note::Level::info, "--fully-async",
                    "the actor runs no pass for log-probs: they are those of actor_fwd, or of the training pass: actor.log_probs "
@@ -237,7 +240,9 @@ void share(SlimeText& t, SlimeMeaning& m) {
   m.offload_train = asked("offload_train", o.on("colocate") && !hybrid) || m.critic;
   m.offload_rollout = asked("offload_rollout", shares);
   m.used_gpus = !m.trains ? m.rollout_gpus : shares ? std::max(m.actor_gpus, m.rollout_gpus) : m.actor_gpus + m.rollout_gpus;
-  m.critic_shares = !m.critic || critic_shares(t, r);
+  // relax/utils/opd/opd_utils.py: maybe_enable_sglang_weights_cpu_backup
+  m.backs_up = m.backs_up || (t.release.since("2026.08") && o.on("use_opd") && m.offload_rollout);
+  m.critic_shares = !m.critic || !r.has("critic") || critic_shares(t, r);
   m.beside = servers_beside(t, m);
   for (const Served& server : m.beside)
     if (!server.shares) m.used_gpus += server.gpus;

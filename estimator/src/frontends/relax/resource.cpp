@@ -139,7 +139,7 @@ void prepare(SlimeText& t) {
   if (r.has("genrm") && t.own.whole_or("genrm_num_gpus", 1) == 1) t.own.set("genrm_num_gpus", r.gpus("genrm"), "--resource");
   const std::int64_t actor = t.own.whole_or("actor_num_nodes", 1) * t.own.whole_or("actor_num_gpus_per_node", 8);
   const bool shares = t.own.on("colocate") && !t.own.on("hybrid");
-  if (!shares || starts_judge(t, r) || starts_teacher(t, r)) return;
+  if (!shares || t.own.on("debug_rollout_only") || starts_judge(t, r) || starts_teacher(t, r)) return;
   if (const auto said = t.own.whole("rollout_num_gpus"); said && *said != actor && r.has("rollout")) {
     t.told.note(Note::Level::warning, t.own.place("rollout_num_gpus"),
                 fmt::format("{} GPUs of the servers: with --colocate Relax takes the {} of the actor", *said, actor));

@@ -309,13 +309,9 @@ constexpr Rule kRules[] = {
 constexpr std::array kNotYet = std::to_array<NotYet>({
     {"loss_type", "losses of your own", "policy_loss, sft_loss or sft-loss"},
     {"defer_reward_to_post_process", "a judge that sleeps until all responses are there"},
-    {"debug_rollout_only", "servers without a trainer (--debug-rollout-only)"},
     {"rollout_external", "servers that somebody else started"},
     {"rollout_external_engine_addrs", "servers that somebody else started"},
     {"prefill_num_servers", "servers that prefill apart from those that decode"},
-    {"sglang_config", "several groups of servers (--sglang-config)"},
-    {"sglang_hf_checkpoint", "servers of another checkpoint (--sglang-hf-checkpoint)"},
-    {"autoscaler_config", "servers whose number changes (--autoscaler-config)"},
     {"only_train_params_name_list", "models of which a part is trained"},
     {"freeze_params_name_list", "models of which a part is frozen"},
     {"freeze_language_model", "models of which a part is frozen"},

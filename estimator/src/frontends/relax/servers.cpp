@@ -104,7 +104,7 @@ Served teacher(const SlimeText& t, const SlimeMeaning& m, std::int64_t gpus) {
     out.flags.push_back(flag);
   }
   take_degrees(out);
-  out.sleep = !m.colocated || !m.offload_rollout ? 0 : says(out.flags, "enable-weights-cpu-backup") ? 1 : 2;
+  out.sleep = !m.colocated || !m.offload_rollout ? 0 : m.backs_up || says(out.flags, "enable-weights-cpu-backup") ? 1 : 2;
   take_out(out.flags, "enable-weights-cpu-backup");
   out.score_chunk = t.score_chunk;
   return out;

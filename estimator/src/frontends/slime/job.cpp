@@ -66,7 +66,9 @@ class JobWriter {
     if (m_.serves && m_.trains && stored_) tell_formats(found->quantization.method);
     const megatron::Arguments& a = t_.megatron;
     if (a.number("attention_dropout") == 0 && a.number("hidden_dropout") == 0) return nullptr;  // as the catalog has it
-    if (text_alone_ && m_.serves) refuse_dropout();
+    if (text_alone_ && m_.serves)
+      refuse_dropout("a checkpoint with a tower", "the text alone of a checkpoint that servers have whole");
+    if (!m_.beside.empty()) refuse_dropout("a model beside servers of another", "a model beside servers of another");
     auto with = std::make_shared<Architecture>(*found);
     if (text_alone_) with->tower = {};
     with->attention_dropout = a.number("attention_dropout");
@@ -74,9 +76,9 @@ class JobWriter {
     return with;
   }
   /// The trainer's model has none of the tower that the servers' has.
-  void refuse_dropout() {
-    t_.told.add("--hidden-dropout", "dropout of a checkpoint with a tower", "--attention-dropout 0 --hidden-dropout 0",
-                "not supported yet: dropout of the text alone of a checkpoint that servers have whole");
+  void refuse_dropout(std::string_view found, std::string_view what) {
+    t_.told.add("--hidden-dropout", fmt::format("dropout of {}", found), "--attention-dropout 0 --hidden-dropout 0",
+                fmt::format("not supported yet: dropout of {}", what));
     t_.told.problems.back().kind = ProblemKind::not_supported;
   }
   /// New weights are converted for the servers into what the checkpoint has
@@ -228,18 +230,19 @@ class JobWriter {
     const std::string r(m_.servers());
     text_.roles.push_back({m_.trains ? RoleKind::rollout : RoleKind::server, place("--rollout-num-gpus-per-engine")});
     const std::string version = server_version(t_.family->framework, name_of(t_.release), EngineKind::sglang, catalog_.facts());
-    own(r + ".model", name_, "hf_checkpoint");
-    if (stored_) own(r + ".weights", "auto", "hf_checkpoint");
+    const std::string id = model_of_servers();
+    if (id.empty()) return;  // told
+    own(r + ".model", id, id == name_ ? "hf_checkpoint" : "sglang_hf_checkpoint");
+    if (!catalog_.model(id).architecture->quantization.method.empty()) own(r + ".weights", "auto", "hf_checkpoint");
     put(r + ".engine", "sglang " + version, "--rollout-num-gpus-per-engine", false);
     note(Note::Level::info, "--framework-version",
          fmt::format("{} {} is taken to run SGLang {}, which its image has", name(), name_of(t_.release), version));
-    const ServerOf of{t_.server,         m_.engine_gpus, m_.server_stages, m_.server_groups,
-                      m_.server_experts, name_,          version,          source_.gpu};
+    const ServerOf of{t_.server, m_.engine_gpus, m_.server_stages, m_.server_groups, m_.server_experts, id, version, source_.gpu};
     own(r + ".layout", letters_of(of, m_.rollout_gpus), "rollout_num_gpus_per_engine");
-    if (m_.partial()) own(r + ".beside", "actor", "rollout_num_gpus");
+    if (m_.partial()) own(r + ".beside", std::string(m_.learner()), "rollout_num_gpus");
     if (m_.server_groups > 1)
       put(r + ".attention_data", fmt::format("{}", m_.server_groups), t_.server_flag({"data-parallel-size", "dp-size"})->written);
-    if (m_.colocated) put("rollout.sleep", m_.offload_rollout ? "2" : "0", "--colocate");
+    if (m_.colocated) put("rollout.sleep", !m_.offload_rollout ? "0" : m_.backs_up ? "1" : "2", "--colocate");
     serve(r, of);
   }
   static std::string letters_of(const ServerOf& of, std::int64_t gpus) {
@@ -255,6 +258,25 @@ class JobWriter {
     t_.told.notes.insert(t_.told.notes.end(), said.notes.begin(), said.notes.end());
     for (Setting& s : said.settings) s.key = fmt::format("{}.{}", role, s.key);
     text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
+  }
+  /// --sglang-hf-checkpoint of Relax: the trainer's model, stored in another format (relax/distributed/ray/rollout.py:
+  /// ModelConfig).
+  std::string model_of_servers() {
+    if (!t_.own.has("sglang_hf_checkpoint")) return name_;
+    Served servers;
+    servers.model = t_.own.text("sglang_hf_checkpoint");
+    servers.flag = t_.own.place("sglang_hf_checkpoint");
+    std::string id = model_beside(servers);
+    if (id.empty()) return id;
+    const auto one = catalog_.model(name_).architecture, other = catalog_.model(id).architecture;
+    if (one->hidden == other->hidden && one->vocab == other->vocab && one->layers() == other->layers()) return id;
+    text_.problems.push_back({place(servers.flag),
+                              id,
+                              fmt::format("{} in another format", name_),
+                              {},
+                              "not supported yet: servers of another model than the trainer's",
+                              ProblemKind::not_supported});
+    return {};
   }
   /// A judge, a teacher: servers of another model.
   void beside(const Served& server) {
@@ -328,7 +350,7 @@ class JobWriter {
     own(role + ".model", text_alone_ ? name_ + std::string(kTextAlone) : name_, "hf_checkpoint");
     of_megatron(t_.megatron, m_.run, role);
     if (m_.colocated && !m_.partial() && kind != RoleKind::critic) put(role + ".beside", "rollout", "--colocate");
-    if (!m_.supervised) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
+    if (!m_.supervised || m_.serves) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
     host(role, kind);
     if (m_.serves && kind != RoleKind::critic) update();
     if (t_.megatron.whole_or("mtp_num_layers", 0) > 0 && !t_.own.on("enable_mtp_training"))
@@ -385,10 +407,17 @@ class JobWriter {
     }
     if (kind == RoleKind::critic) sets = 0;
     put(role + ".weights_on_host", fmt::format("{}", sets), t_.own.place(why), o.given(why));
-    if (const auto margin = o.whole("train_memory_margin_bytes"); margin && *margin > 0 && m_.offload_train)
+    const bool selective = m_.offload_train && o.on("selective_offload");
+    if (selective) own(role + ".selective_offload", "true", "selective_offload");
+    if (const auto margin = o.whole("train_memory_margin_bytes"); margin && *margin > 0 && m_.offload_train && !selective)
       own(role + ".memory_margin", fmt::format("{}B", *margin), "train_memory_margin_bytes");
   }
   void update() {
+    if (m_.supervised) {
+      put("sync.by", "none", t_.own.place("sft_predict_interval"), false);
+      return note(Note::Level::warning, t_.own.place("sft_predict_interval"),
+                  "the weight update in front of predictions is not described: it is not part of this answer");
+    }
     const std::string_view why = t_.family->leaves_update_out != nullptr ? t_.family->leaves_update_out(t_) : "";
     if (!why.empty()) {
       put("sync.by", "none", t_.own.place("update_weight_buffer_size"), false);

@@ -45,6 +45,7 @@ struct SlimeMeaning {
   std::vector<Forward> apart;
   std::vector<Served> beside;  ///< servers of other models
   bool offload_train = false, offload_rollout = false;
+  bool backs_up = false;  ///< servers that sleep have a copy of their weights on the host
   std::int64_t actor_gpus = 1, rollout_gpus = 0, used_gpus = 1;
   std::int64_t engine_gpus = 1, server_stages = 1, server_groups = 1, server_experts = 1;
   std::int64_t global_batch = 0;  ///< sequences of a training step; 0: not said

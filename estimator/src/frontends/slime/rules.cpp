@@ -205,6 +205,8 @@ class Checker {
             "not supported yet: a critic in stages whose model has its embedding as output layer");
     if (m_.critic && !m_.critic_shares)
       wrong("advantage_estimator", "'ppo'", "a critic with the actor's GPUs", "not supported yet: a critic on GPUs of its own");
+    if (!m_.trains && !m_.beside.empty())
+      wrong("debug_rollout_only", "the flag", "nothing", "not supported yet: servers of other models without a trainer");
     for (const Served& server : m_.beside) beside(server);
     if (t_.own.text("update_weight_transport") == "disk")
       wrong("update_weight_transport", "'disk'", "nccl", "not supported yet: a weight update through files");
@@ -219,10 +221,7 @@ class Checker {
     if (!m_.colocated && (m_.critic ? m_.offload_rollout : m_.offload_train || m_.offload_rollout) && m_.serves && m_.trains)
       wrong(m_.offload_train ? "offload_train" : "offload_rollout", "the flag", "nothing without --colocate",
             "not supported yet: sleeping on GPUs of one's own");
-    if (m_.supervised && m_.serves && m_.trains && t_.own.has("sft_predict_interval"))
-      wrong("sft_predict_interval", found("sft_predict_interval"), "nothing",
-            "not supported yet: supervised training beside servers");
-    else if (m_.supervised && m_.serves && m_.trains)
+    if (m_.supervised && m_.serves && m_.trains && !t_.own.has("sft_predict_interval"))
       wrong("debug_train_only", "nothing", "--debug-train-only beside --loss-type sft_loss",
             "not supported yet: supervised training beside servers");
   }
