@@ -268,6 +268,7 @@ struct Megatron {
   bool stateless_adam = false;                            ///< Adam begins anew with every step and keeps no states
   bool host_optimizer = false;                            ///< masters and states lie on the host, where the step is made
   double host_fraction = 1;                               ///< with host_optimizer: of a rank's share, by numbers of elements
+  bool selective_offload = false;                         ///< Relax: what sleeps is moved tensor by tensor, without a saver
   std::int64_t weights_on_host = 0;                       ///< sets of a rank's weights with a pinned copy on the host each
   Bytes memory_margin = 0;           ///< the saver that pauses the process takes no memory that would leave less of the GPU free
   bool overlap_grad_reduce = false;  ///< gradients are reduced bucket by bucket; otherwise a buffer is one bucket
@@ -368,6 +369,7 @@ struct TrainingLoop {
   bool of_framework = false;               ///< an RL framework's; false: the user's own, on PyTorch alone
   std::string_view teachers_since = {};    ///< the first release in which a teacher's log-probs can be part of a step; "": none
   bool serves_rewards = false;             ///< reward models are servers
+  bool serves_at_once = false;             ///< servers beside a trainer are awake together; teachers start before the trainer
   bool serves_stored = false;              ///< new weights are converted into what the servers' checkpoint is stored in
   bool pads_batches = false;               ///< micro-batches of padded sequences, in forward-only passes too
   bool packs_pairs = false;                ///< a reward model learns from packed pairs
@@ -583,8 +585,9 @@ struct Server {
   FoundDraft draft;           ///< of draft_model
   bool share_prompts = true;  ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache
   AdapterSlots lora;
-  bool pooling = false;       ///< a number for every request in place of tokens: a discriminative reward model
-  bool first_engine = false;  ///< vLLM's V0 where a release has both engines: VLLM_USE_V1=0
+  std::int64_t score_chunk = 0;  ///< rows whose log-probs a teacher computes at once: SGLANG_LOGITS_PROCESSER_CHUNK_SIZE; 0: all
+  bool pooling = false;          ///< a number for every request in place of tokens: a discriminative reward model
+  bool first_engine = false;     ///< vLLM's V0 where a release has both engines: VLLM_USE_V1=0
   bool operator==(const Server&) const = default;
 };
 
@@ -594,10 +597,11 @@ struct Role {
   EngineKind engine = EngineKind::fsdp2;
   std::string model;  ///< as the user wrote it
   std::shared_ptr<const Architecture> architecture;
-  std::string beside;       ///< name of the role whose GPUs it shares; "" own GPUs
-  bool in_process = false;  ///< with `beside`: shares the process (verl's workers), so one context and one allocator
-  Trainer trainer;          ///< when the engine trains
-  Server server;            ///< when the engine serves
+  std::string beside;          ///< name of the role whose GPUs it shares; "" own GPUs
+  std::int64_t first_gpu = 0;  ///< with `beside`: of that role's GPUs the first that it takes, when it takes a part of them
+  bool in_process = false;     ///< with `beside`: shares the process (verl's workers), so one context and one allocator
+  Trainer trainer;             ///< when the engine trains
+  Server server;               ///< when the engine serves
   constexpr bool serves() const { return engine == EngineKind::sglang || engine == EngineKind::vllm; }
   const Layout& layout() const { return serves() ? server.layout : trainer.layout; }
   Layout& layout() { return serves() ? server.layout : trainer.layout; }

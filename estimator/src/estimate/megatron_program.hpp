@@ -26,7 +26,7 @@ class MegatronProgram {
       engine_.emplace(r, stage_, run.role->name);
     context_ =
         site("context", seat.with_server ? run.constants.libraries : run.constants.context, Category::context, Pool::driver);
-    const Bytes kept = stage_.pauses_whole ? run.constants.kept_nccl : 0;
+    const Bytes kept = leaves_groups() ? run.constants.kept_nccl : 0;
     nccl_ = site("nccl", run.constants.nccl - kept, Category::nccl, Pool::driver);
     kept_nccl_ = site("nccl_of_all_ranks", kept, Category::nccl, Pool::driver);
     sending_ = site("nccl_of_the_weight_update", run.constants.sending, Category::nccl, Pool::driver);
@@ -42,6 +42,7 @@ class MegatronProgram {
     if (kind == StepKind::train) return train();
     if (kind == StepKind::log_probs) return log_probs();
     if (kind == StepKind::send) return send();
+    if (kind == StepKind::sleep) return sleep();
   }
 
  private:
@@ -83,10 +84,11 @@ class MegatronProgram {
   }
   /// Of a process that a saver pauses as a whole, what is not the engine's. Communicators are destroyed: the saver sees none of
   /// NCCL's allocations (slime/backends/megatron_utils/actor.py: sleep, wake_up).
+  bool leaves_groups() const { return stage_.pauses_whole || stage_.moves_whole; }
   template <class Act>
   void each_beside(Act&& act) {
+    if (leaves_groups()) act(nccl_);
     if (!stage_.pauses_whole) return;
-    act(nccl_);
     act(workspace_);
     if (margin_.bytes > 0) act(margin_);
   }
@@ -99,17 +101,28 @@ class MegatronProgram {
   /// torch_memory_saver puts all of a process's tensors on the host between its phases (AReaL's MegatronEngine.offload); verl
   /// moves what it is told to.
   void doze() {
-    if (!engine_) return;
+    if (!engine_ || late()) return;
+    lie_down();
+  }
+  /// Supervised training beside servers: the trainer is awake from step to step, and sleeps when they are asked
+  /// (relax/backends/megatron/actor.py: _per_step_rollout; relax/engine/sft/predict/runner.py: run_sft_predict).
+  bool late() const { return run_.role->kind == RoleKind::trainer && leaves_groups(); }
+  void sleep() {
+    if (!engine_ || std::exchange(asleep_, true)) return;
+    mark_(PhaseKind::sleep);
+    lie_down();
+  }
+  void lie_down() {
     if (stage_.pauses) engine_->pause();
-    if (stage_.pauses) each_beside([&](const SiteRef& s) { r_.free(s); });
+    if (stage_.pauses || stage_.moves_whole) each_beside([&](const SiteRef& s) { r_.free(s); });
     engine_->park();
     if (stage_.pauses || stage_.parks_parameters || stage_.parks_optimizer) r_.trim();
   }
   void wake(bool trains) {
-    if (!engine_) return;
-    if (stage_.pauses) each_beside([&](const SiteRef& s) { r_.alloc(s); });
+    if (!engine_ || (late() && !std::exchange(asleep_, false))) return;
+    if (stage_.pauses || stage_.moves_whole) each_beside([&](const SiteRef& s) { r_.alloc(s); });
     if (stage_.pauses) engine_->resume();
-    engine_->unpark(trains);
+    engine_->unpark(trains || stage_.moves_whole);
   }
   void log_probs() {
     if (stage_.forward_chunks.empty()) return;
@@ -122,7 +135,8 @@ class MegatronProgram {
   void send() {
     if (send_ == nullptr) return;
     mark_(PhaseKind::send_weights);
-    if (stage_.pauses && stage_.pauses_whole) {  // it sleeps on: weights come from their copies on the host
+    if (stage_.moves_whole ||
+        (stage_.pauses && stage_.pauses_whole)) {  // it sleeps on: weights come from their copies on the host
       r_.alloc(sending_);
       record_send(r_, *send_);
       r_.free(sending_);
@@ -154,6 +168,7 @@ class MegatronProgram {
   std::optional<MegatronEngine<R>> engine_;
   std::optional<MegatronFsdpEngine<R>> fsdp_;
   SiteRef context_, nccl_, kept_nccl_, sending_, deepep_, workspace_, margin_;
+  bool asleep_ = false;  ///< of one that sleeps late
 };
 
 }  // namespace oomplan

@@ -84,7 +84,7 @@ void send_in_buckets(RoleRun& from, RoleRun& to, const Job& job, const Catalog& 
 
 void resolve_saver(RoleRun& run, const Catalog& catalog) {
   const Trainer& t = run.role->trainer;
-  const bool whole = t.loop.pauses_whole;
+  const bool whole = t.loop.pauses_whole && !t.megatron.selective_offload;
   const bool buffers = whole && Release(catalog, t).does("pauses_buffers_with_copies");
   for (MegatronStage& stage : run.megatron) {
     stage.pauses_whole = whole;

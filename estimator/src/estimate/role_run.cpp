@@ -163,7 +163,7 @@ void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
 
 const Role* sender_of(const Job& job) {
   for (const auto& r : job.roles)
-    if (r.kind == RoleKind::actor) return &r;
+    if (r.kind == RoleKind::actor || r.kind == RoleKind::trainer) return &r;
   return nullptr;
 }
 

@@ -18,17 +18,24 @@ std::string_view phase_word(PhaseKind p) {
 
 bool share_gpus(const Job& job, const Role& a, const Role& b) {
   const Role* x = anchor(job, a);
-  return x != nullptr && x == anchor(job, b);
+  if (x == nullptr || x != anchor(job, b)) return false;
+  const std::int64_t from_a = a.beside.empty() ? 0 : a.first_gpu, from_b = b.beside.empty() ? 0 : b.first_gpu;
+  return from_a < from_b + b.layout().world() && from_b < from_a + a.layout().world();
 }
 
 namespace {
 
-/// A reward model's server starts in front of the rollout's, and sleeps when that one measures what is free; in 0.7.0 also in
+bool at_once(const Role& role) { return role.trainer.loop.serves_at_once; }
+
+/// When a server starts: 0 in front of the trainers, 1 behind them, 2 with the rollout's, 3 last.
+/// verl: a reward model's starts in front of the rollout's, and sleeps when that one measures what is free; in 0.7.0 also in
 /// front of the trainer (verl/trainer/ppo/ray_trainer.py init_workers, 0.7.0 to 0.10; verl/trainer/ppo/v1/trainer_base.py, 0.9).
-bool starts_early(const Role& role) { return role.kind == RoleKind::reward; }
-bool starts_first(const Role& role) {
+/// Relax: a teacher's starts first, a reward model's last (relax/core/controller.py: register_all_serve).
+int turn_to_start(const Role& role) {
   const std::string_view release = role.trainer.framework_version;
-  return starts_early(role) && !release.empty() && compare_versions(release, "0.7.1") < 0;
+  if (at_once(role)) return role.kind == RoleKind::teacher ? 0 : role.kind == RoleKind::reward ? 3 : 2;
+  if (role.kind != RoleKind::reward) return 2;
+  return !release.empty() && compare_versions(release, "0.7.1") < 0 ? 0 : 1;
 }
 
 bool takes_weights(const Role& server) { return server.kind != RoleKind::teacher && server.kind != RoleKind::reward; }
@@ -63,36 +70,54 @@ Timeline timeline_of(const Job& job) {
   const auto load_trainers = [&] {
     for (const auto i : trainers) t.init.push_back({i, StepKind::load});
   };
-  const auto start_servers = [&](auto which) {
+  const auto start_servers = [&](int turn) {
     for (const auto i : servers) {
-      if (!which(job.roles[i])) continue;
+      if (turn_to_start(job.roles[i]) != turn) continue;
       t.init.push_back({i, StepKind::load});
       t.init.push_back({i, StepKind::start});
       if (naps(i)) t.init.push_back({i, StepKind::sleep});
     }
   };
-  start_servers(starts_first);
+  start_servers(0);
   if (!server_first) load_trainers();
-  start_servers([](const Role& role) { return starts_early(role) && !starts_first(role); });
-  start_servers([](const Role& role) { return !starts_early(role); });
+  for (const int turn : {1, 2, 3}) start_servers(turn);
   if (server_first) load_trainers();
   auto& s = t.iteration;
-  for (const auto i : servers) {
+  const auto wake = [&](std::size_t i) {
     if (naps(i)) s.push_back({i, StepKind::wake_weights});
     if (naps(i)) s.push_back({i, StepKind::wake_cache});
+  };
+  // Relax: they wake together, and sleep when all is generated and scored (relax/backends/megatron/actor.py: train,
+  // update_weights)
+  // a trainer without a rollout of its own is awake until it asks them (relax/engine/sft/predict/runner.py)
+  const auto lay_trainers_down = [&] {
+    for (const auto i : trainers)
+      if (job.roles[i].kind == RoleKind::trainer && std::any_of(servers.begin(), servers.end(), naps))
+        s.push_back({i, StepKind::sleep});
+  };
+  const bool together = std::any_of(servers.begin(), servers.end(), [&](std::size_t i) { return at_once(job.roles[i]); });
+  lay_trainers_down();
+  if (together) std::for_each(servers.begin(), servers.end(), wake);
+  for (const auto i : servers) {
+    if (!together) wake(i);
     s.push_back({i, StepKind::generate});
-    if (naps(i)) s.push_back({i, StepKind::sleep});
+    if (naps(i) && !together) s.push_back({i, StepKind::sleep});
   }
+  for (const auto i : servers)
+    if (naps(i) && together) s.push_back({i, StepKind::sleep});
   for (const auto i : in_pass_order(job, trainers))
     if ((job.kind == JobKind::rl && job.roles[i].trainer.log_prob_pass) || !learns(job.roles[i]))
       s.push_back({i, StepKind::log_probs});
   for (const auto i : trainers)
     if (learns(job.roles[i])) s.push_back({i, StepKind::train});
   if (job.sync.by != SyncBy::none && !servers.empty()) {
-    for (const auto i : servers)
+    lay_trainers_down();
+    for (const auto i : servers) {
       if (naps(i) && takes_weights(job.roles[i])) s.push_back({i, StepKind::wake_weights});
+      if (together && job.roles[i].kind == RoleKind::teacher) wake(i);  // beside the update already
+    }
     for (const auto i : trainers)
-      if (job.roles[i].kind == RoleKind::actor) s.push_back({i, StepKind::send});
+      if (job.roles[i].kind == RoleKind::actor || job.roles[i].kind == RoleKind::trainer) s.push_back({i, StepKind::send});
     for (const auto i : servers)
       if (takes_weights(job.roles[i])) s.push_back({i, StepKind::receive});
   }

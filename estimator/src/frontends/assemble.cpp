@@ -63,10 +63,11 @@ class Assembler {
       job().roles.push_back(std::move(role));
       (asked.kind == RoleKind::server ? server : asked.kind == RoleKind::trainer ? trainer : others) = true;
     }
-    // a reference beside a trainer: preference data
+    // a reference beside a trainer: preference data; servers beside one: predictions on the way
     if (trainer)
       others = std::any_of(roles.begin(), roles.end(), [](const RoleAsked& asked) {
-        return asked.kind != RoleKind::trainer && asked.kind != RoleKind::reference && asked.kind != RoleKind::server;
+        return asked.kind != RoleKind::trainer && asked.kind != RoleKind::reference && asked.kind != RoleKind::server &&
+               asked.kind != RoleKind::rollout;
       });
     job().kind = server ? JobKind::serving : trainer ? JobKind::sft : JobKind::rl;
     if (static_cast<int>(server) + static_cast<int>(trainer) + static_cast<int>(others) > 1)

@@ -305,7 +305,8 @@ class Planner {
       tensor(T::image_outputs, images * m_.image_tokens, m_.hidden, d);
     }
     if (s.last) m_.labels > 0 ? pooler() : sampler(fp32);
-    if (s.last && at_.scored > 0) prompt_scores(std::min(at_.scored, tokens));
+    if (s.last && at_.scored > 0)
+      m_.engine == EngineKind::vllm ? prompt_scores(std::min(at_.scored, tokens)) : scores_of_all(tokens);
   }
 
   /// DeepSeek V4: streams in front of a layer and behind its half, queries and output of as many heads as its kernel takes, and
@@ -407,8 +408,26 @@ class Planner {
     tensor(T::prompt_log_probs, rows, m_.vocab, DType::fp32);
   }
 
+  /// SGLang's: of all requests of a pass at once, or in chunks of rows, whose logits are fp32 before any is picked
+  /// (server_program: score_in_place).
+  void scores_of_all(std::int64_t tokens) {
+    const bool chunks = at_.score_chunk > 0 && at_.score_chunk < tokens && (share_.data == 1 || at_.head_by_attention);
+    const std::int64_t rows = chunks ? at_.score_chunk : tokens, padded = round_up(m_.vocab, f_.vocab_padding);
+    tensor(T::prompt_hidden, tokens, m_.hidden, m_.compute);
+    if (share_.tensor > 1) {
+      tensor(T::prompt_logits_own, rows, ceil_div(padded, share_.tensor), m_.compute);
+      tensor(T::prompt_logits_parts, rows, padded, m_.compute);
+    }
+    tensor(T::prompt_logits, rows, padded, m_.compute);
+    for (const T t : {T::prompt_logits_fp32, T::prompt_picked, T::prompt_log_probs}) tensor(t, rows, m_.vocab, DType::fp32);
+    if (chunks)
+      for (const T t : {T::prompt_logits_before, T::prompt_log_probs_before}) tensor(t, rows, m_.vocab, DType::fp32);
+  }
+
   std::int64_t sampler_rows() const {
     if (m_.engine == EngineKind::vllm) return p_.max_running;
+    // a teacher's requests end with their prompt: those of one pass, of which the first may be the rest of a longer one
+    if (at_.scored > 0) return std::min(p_.max_running, p_.batched_tokens / at_.scored + 1);
     return at_.sequences > 0 ? at_.sequences : p_.max_running;
   }
 
@@ -628,6 +647,7 @@ ServerPoint point_of(const Server& s) {
   out.max_model_len = s.max_model_len;
   out.batched_tokens = s.batched_tokens;
   out.eager = s.eager;
+  out.score_chunk = s.score_chunk;
   out.sleep_level = s.sleep_level;
   return out;
 }

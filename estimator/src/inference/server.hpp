@@ -46,8 +46,9 @@ struct ServerPoint {
   std::int64_t flight_tokens = 0;  ///< of all requests in flight when they end; 0: unstated
   Bytes occupied = 0;              ///< on the device before this process starts: other processes, other jobs
   bool eager = false;
-  bool logprobs = false;    ///< requests ask for the log-probabilities of what they sample (RL does)
-  std::int64_t scored = 0;  ///< tokens of a prompt whose log-probabilities a request asks for (a teacher); 0: none; vLLM
+  bool logprobs = false;         ///< requests ask for the log-probabilities of what they sample (RL does)
+  std::int64_t scored = 0;       ///< tokens of a prompt whose log-probabilities a request asks for (a teacher); 0: none
+  std::int64_t score_chunk = 0;  ///< Server::score_chunk; SGLang
   std::int64_t sleep_level = 0;
 };
 ServerPoint point_of(const Server&);
@@ -112,10 +113,15 @@ enum class ServerTensor : std::uint8_t {
   logits,
   logits_fp32,
   log_probs,
+  prompt_hidden,
+  prompt_logits_own,
   prompt_logits_parts,
   prompt_logits,
   prompt_logits_fp32,
+  prompt_picked,
   prompt_log_probs,
+  prompt_logits_before,
+  prompt_log_probs_before,
   probabilities,
   noise,
   sorted,

@@ -229,6 +229,35 @@ void score_prompt(Hand<R> h) {
   h.free(T::logits);
 }
 
+/// SGLang, in place of the logits of the last tokens: those of all tokens of the pass, cast to fp32 before the rows are picked.
+/// In chunks the logits and log-probabilities of one are there until the next has its own (sglang/srt/layers/logits_processor.py
+/// forward, process_input_logprobs and process_input_logprobs_by_chunk, 0.5.9 and 0.5.15; all_gather in
+/// sglang/srt/distributed/parallel_state.py).
+template <class R>
+void score_in_place(Hand<R> h, const ServerPlan& p) {
+  using T = ServerTensor;
+  const bool chunks = p[T::prompt_logits_before] > 0;
+  h.alloc(T::prompt_hidden);
+  h.alloc(T::prompt_logits_before);
+  h.alloc(T::prompt_log_probs_before);
+  h.alloc(T::prompt_logits_own);
+  h.alloc(T::prompt_logits_parts);
+  h.alloc(T::prompt_logits);
+  h.free(T::prompt_logits_parts);
+  h.free(T::prompt_logits_own);
+  h.alloc(T::prompt_logits_fp32);
+  h.free(T::prompt_logits);
+  h.free(T::prompt_logits_before);
+  h.alloc(T::prompt_picked);
+  h.free(T::prompt_log_probs_before);
+  if (!chunks) h.free(T::prompt_logits_fp32);
+  h.alloc(T::prompt_log_probs);
+  h.free(T::prompt_picked);
+  h.free(T::prompt_log_probs);
+  if (chunks) h.free(T::prompt_logits_fp32);
+  h.free(T::prompt_hidden);
+}
+
 template <class R>
 void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
   Hand<R> h{r, sites};
@@ -237,6 +266,7 @@ void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
     h.free(ServerTensor::step_activations);
   } else {
     forward(h, p);
+    if (p.engine == EngineKind::sglang && p[ServerTensor::prompt_log_probs] > 0) score_in_place(h, p);
     // vLLM joins them behind the sampler, SGLang in front of it (vllm/v1/worker/gpu_model_runner.py propose_draft_token_ids,
     // 0.19; sglang/srt/layers/logits_processor.py, 0.5.10): either way the same are held throughout
     h.alloc(ServerTensor::draft_inputs);

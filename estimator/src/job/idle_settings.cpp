@@ -219,6 +219,10 @@ constexpr Row kTrainers[] = {
     {"weights_on_host", "it is of loops that keep sets of weights on the host: slime's",
      [](const Job&, const Role& r) { return !r.trainer.loop.gathers_buckets; }},
     {"memory_margin", "no saver pauses the process (offload)",
+     [](const Job&,
+        const Role&
+            r) { return !r.trainer.loop.pauses_whole || !r.trainer.offload_parameters || r.trainer.megatron.selective_offload; }},
+    {"selective_offload", "the process does not sleep, or no saver would pause it (offload)",
      [](const Job&, const Role& r) { return !r.trainer.loop.pauses_whole || !r.trainer.offload_parameters; }},
     {"wrap_with_ddp", "a role with an optimizer has the buffer of gradients in any case",
      [](const Job&, const Role& r) { return learns(r); }},

@@ -217,6 +217,8 @@ std::vector<Knob> more_megatron_rows() {
                       "Megatron of slime: torch_memory_saver takes nothing that would leave less of the GPU free "
                       "(--train-memory-margin-bytes)"),
               {0, kMemoryLimit.most}, {}),
+      setting("selective_offload", flag, knob::flag<&Megatron::selective_offload>(), speed,
+              "Megatron of Relax: what sleeps is moved tensor by tensor, without torch_memory_saver (--selective-offload)"),
       bounded(setting("optimizer_instances", count, knob::count<&Megatron::optimizer_instances>(), speed,
                       "Megatron: instances of the distributed optimizer, each with a part of the data-parallel ranks "
                       "(--num-distributed-optimizer-instances)"),

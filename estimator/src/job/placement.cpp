@@ -26,7 +26,8 @@ std::vector<GpuRange> placement(const Job& job) {
   std::vector<GpuRange> out;
   for (const auto& role : job.roles) {
     const Role* a = anchor(job, role);
-    out.push_back({role.name, first[a == nullptr ? &role : a], role.layout().world()});
+    out.push_back(
+        {role.name, first[a == nullptr ? &role : a] + (role.beside.empty() ? 0 : role.first_gpu), role.layout().world()});
   }
   return out;
 }

@@ -1,4 +1,5 @@
-// Which GPUs each role sits on. Roles take disjoint ranges in the order of the job, a role `beside` another takes that one's.
+// Which GPUs each role sits on. Roles take disjoint ranges in the order of the job, a role `beside` another takes that one's, or
+// a part of them.
 #pragma once
 #include <string>
 #include <vector>

@@ -128,6 +128,11 @@ std::vector<Knob> server_rows() {
                    "vLLM's V0 where a release has both engines (0.8 to 0.10.1): VLLM_USE_V1=0, or an attention backend that V1 "
                    "lacks"),
                EngineKind::vllm),
+      only_for(within(row("score_chunk", of, count, knob::count<&Server::score_chunk>(), speed,
+                          "of a teacher: rows whose log-probs are computed at once, SGLANG_LOGITS_PROCESSER_CHUNK_SIZE where "
+                          "SGLANG_ENABLE_LOGITS_PROCESSER_CHUNK is set; 0 is all of a pass"),
+                      {0, kTokenLimit.most}, "rows"),
+               EngineKind::sglang),
       row("pooling", KnobOf::rewards, flag, knob::flag<&Server::pooling>(), semantics,
           "a number for every request in place of tokens, as a discriminative reward model gives it: vLLM's runner pooling, "
           "SGLang's is_embedding"),

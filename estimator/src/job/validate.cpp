@@ -174,6 +174,10 @@ class Validator {
     std::set<std::string> names;
     for (const auto& role : job_.roles)
       if (!names.insert(role.name).second) problem(role.name, "the role twice", "every role once");
+    const Role *trainer = job_.role("trainer"), *rollout = job_.role("rollout");
+    if (trainer != nullptr && rollout != nullptr && !trainer->trainer.loop.serves_at_once)
+      problem("rollout", "servers beside supervised training", "no rollout",
+              fmt::format("not supported yet: them under {}; of Relax they are", trainer->trainer.loop.name));
     if (job_.kind == JobKind::rl && job_.role("actor") == nullptr && !job_.roles.empty())
       missing("actor", "the role that is trained");
   }
@@ -192,12 +196,23 @@ class Validator {
     if (role.beside.empty()) {
       if (role.in_process)
         problem(key_of(role, "in_process"), "'true'", "false", "without 'beside' there is no process to share");
+      if (role.first_gpu != 0)
+        problem(key_of(role, "first_gpu"), fmt::format("{}", role.first_gpu), "0", "it counts the GPUs of the role beside it");
       return;
     }
     if (job_.role(role.beside) == nullptr) return problem(key, fmt::format("'{}'", role.beside), "a role of the job");
     const Role* on = anchor(job_, role);
     if (on == nullptr)
       return problem(key, fmt::format("'{}'", role.beside), "a role with GPUs of its own", "'beside' leads in a circle");
+    const std::int64_t all = on->layout().world(), end = role.first_gpu + role.layout().world();
+    if (role.serves() && !role.in_process && !on->serves()) {
+      if (role.first_gpu < 0 || end > all)
+        problem(key_of(role, "layout"), fmt::format("{} GPUs from {} on", role.layout().world(), role.first_gpu),
+                fmt::format("a part of the {} GPUs of {}", all, on->name), "servers beside a trainer take its GPUs");
+      return;
+    }
+    if (role.first_gpu != 0)
+      problem(key_of(role, "first_gpu"), fmt::format("{}", role.first_gpu), "0", "only servers take a part of a trainer's GPUs");
     if (role.layout().world() != on->layout().world())
       problem(key_of(role, "layout"), fmt::format("{} GPUs ({})", role.layout().world(), letters(role.layout())),
               fmt::format("the {} GPUs of {}", on->layout().world(), on->name), "roles beside each other take the same GPUs");
@@ -402,7 +417,9 @@ class Validator {
     check_teacher(role);
     const Gpu* gpu = known_gpu();
     const bool first = runs_first_engine(role.engine, role.server, gpu == nullptr ? "" : gpu->sm);
-    if (role.engine != EngineKind::vllm || first)
+    // how SGLang is asked was read of Relax alone
+    const bool other = role.engine == EngineKind::sglang && !role.trainer.loop.serves_at_once;
+    if (first || other)
       problem(key_of(role, "engine"), fmt::format("'{}'", spelling(role.engine)), "vllm 0.8 or later",
               fmt::format("not supported yet: log-probs of prompts by {}", first ? "vLLM's first engine" : "SGLang"));
   }

@@ -528,9 +528,11 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   const auto chunks = megatron_chunks(a, t, stage, use);
   MegatronStage s;
   s.trains = use.trains;
-  s.pauses = t.offload_parameters && !t.loop.moves_parameters;
-  s.parks_parameters = t.offload_parameters && t.loop.moves_parameters;
-  s.parks_optimizer = t.offload_optimizer && t.loop.moves_optimizer;
+  // what an optimizer on the host has on the GPU is its own to move (relax/backends/megatron/weight_update/train_offload.py)
+  s.moves_whole = t.loop.pauses_whole && t.megatron.selective_offload && t.offload_parameters;
+  s.pauses = t.offload_parameters && !t.loop.moves_parameters && !s.moves_whole;
+  s.parks_parameters = t.offload_parameters && (t.loop.moves_parameters || s.moves_whole);
+  s.parks_optimizer = t.offload_optimizer && (t.loop.moves_optimizer || (s.moves_whole && !t.megatron.host_optimizer));
   s.stage = stage;
   s.stages = t.layout.pipeline;
   s.group = t.megatron.virtual_group > 0 ? t.megatron.virtual_group : s.stages;

@@ -92,6 +92,8 @@ struct MegatronStage {
   bool trains = true;
   bool pauses = false;         ///< between its role's phases what lives from step to step lies on the host
   bool pauses_whole = false;   ///< with `pauses`: so does all else that PyTorch has
+  bool moves_whole = false;    ///< with `parks_*`: all of it comes back for every pass, communicators go with it, and buckets are
+                               ///< made of copies on the host
   bool pauses_buffers = true;  ///< with `pauses_whole`: flat buffers have copies on the host, too
   bool parks_parameters = false, parks_optimizer = false;  ///< verl: these do; gradients are freed with the parameters
   std::vector<bool> receives;                              ///< the chunk's input comes from another chunk

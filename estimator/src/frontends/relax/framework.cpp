@@ -22,9 +22,8 @@ std::vector<KnobProblem> problems(const Role& role) {
     out.push_back({knob, std::move(found), expected, why});
   };
   const std::string engine(spelling(role.engine));
-  if (role.kind == RoleKind::critic)
-    add("engine", engine, "no role critic", "not supported yet: Relax's critics");
-  else if (role.engine != EngineKind::megatron)
+  if (role.serves()) return out;
+  if (role.engine != EngineKind::megatron)
     add("engine", engine, "megatron", "Relax trains with Megatron alone");
   else if (role.kind == RoleKind::reference && !role.beside.empty())
     add("beside", role.beside, "nothing",
@@ -78,8 +77,8 @@ constexpr std::string_view kTimers =
     "Relax's own names: train_log_probs is actor.log_probs, train_actor is actor.forward, backward and optimizer, update_weights "
     "is "
     "actor.send_weights";
-/// Of the routers, and of a teacher's servers, which are refused by the flag that names its checkpoint.
-constexpr std::string_view kBeside[] = {"--router-", "--sglang-router-", "--teacher-sglang-"};
+/// Of the routers.
+constexpr std::string_view kBeside[] = {"--router-", "--sglang-router-"};
 
 }  // namespace
 
@@ -96,8 +95,10 @@ const slime::Family& family() {
                                    .not_yet = not_yet(),
                                    .later = kLater,
                                    .beside = kBeside,
+                                   .second_servers = "--teacher-sglang-",
                                    .loss = loss,
                                    .timers = kTimers,
+                                   .critics = true,
                                    .log_prob_budget = true,
                                    .prepare = prepare,
                                    .share = share,
@@ -118,6 +119,10 @@ FrameworkRow framework_row() {
   return {.framework = Framework::relax,
           .loop = {.name = "Relax",
                    .of_framework = true,
+                   .teachers_since = "2026.07",
+                   .serves_rewards = true,
+                   .serves_at_once = true,
+                   .serves_stored = true,
                    .packs = true,
                    .facts = "relax",
                    .ipc = true,

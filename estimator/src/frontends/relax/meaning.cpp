@@ -9,6 +9,7 @@
 
 #include "frontends/megatron/flag_table.hpp"
 #include "frontends/relax/resource.hpp"
+#include "frontends/relax/servers.hpp"
 
 namespace oomplan::relax {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 using Json = nlohmann::json;
 using slime::Forward;
 using slime::Own;
+using slime::Served;
 using slime::SlimeMeaning;
 using slime::SlimeText;
 
@@ -58,6 +60,9 @@ class Teller {
     genrm();
     teacher();
     rollout();
+    if (t_.own.has("autoscaler_config"))
+      t_.told.note(Note::Level::info, t_.own.place("autoscaler_config"),
+                   "engines that are added later have GPUs of their own, each as the first ones: they are not counted");
     if (m_.trains && !m_.supervised && mode() == "fully_async")
       t_.told.note(Note::Level::info, "--fully-async",
                    "the actor runs no pass for log-probs: they are those of actor_fwd, or of the training pass: actor.log_probs "
@@ -169,10 +174,14 @@ class Teller {
     gone("ref");
     again("absent_roles.ref", "with a critic Relax computes no log-probs of a reference", ToldBy::code,
           "relax/utils/arguments.py: _normalize_sync_ppo_kl_args");
+    m_.reference = false;
   }
 
   void genrm() {
     if (!t_.own.has("genrm_model_path")) return;
+    if (!r_.has("genrm"))
+      return t_.told.note(Note::Level::warning, t_.own.place("genrm_model_path"),
+                          "--resource has no genrm: Relax starts no generative reward model");
     flag("roles.genrm.model", t_.own.text("genrm_model_path"), "genrm_model_path");
     again("roles.genrm.engine", "sglang", ToldBy::code, "relax/components/genrm.py");
     flag("roles.genrm.gpus", t_.own.whole_or("genrm_num_gpus", 1), "genrm_num_gpus");
@@ -181,10 +190,16 @@ class Teller {
   }
   void teacher() {
     if (!starts_teacher(t_, r_)) return;
-    flag("roles.teacher.model", t_.own.text("teacher_hf_checkpoint"), "teacher_hf_checkpoint");
-    again("roles.teacher.engine", "sglang", ToldBy::code, "relax/utils/opd/opd_utils.py");
-    again("roles.teacher.gpus", r_.gpus("teacher"), ToldBy::stated, "--resource", "--resource");
-    again("roles.teacher.placement", m_.colocated ? "shares:actor" : "own", ToldBy::code, kController);
+    for (const Served& server : m_.beside) {
+      if (server.kind != RoleKind::teacher) continue;
+      const std::string r = fmt::format("roles.{}.", server.name);
+      flag(r + "model", server.model, t_.own.has("opd_teacher_routes") ? "opd_teacher_routes" : "teacher_hf_checkpoint");
+      again(r + "engine", "sglang", ToldBy::code, "relax/utils/opd/opd_utils.py");
+      again(r + "gpus", server.gpus, ToldBy::stated, "--resource", "--resource");
+      again(r + "layout.tp", std::max<std::int64_t>(1, server.engine_gpus / server.stages), ToldBy::derived,
+            "GPUs of an engine / its stages", server.engine_flag);
+      again(r + "placement", m_.colocated ? "shares:actor" : "own", ToldBy::code, kController);
+    }
   }
 
   /// The actor is built first, and sleeps when servers start; without --sft-predict-interval supervised training starts none.
@@ -225,6 +240,12 @@ void share(SlimeText& t, SlimeMeaning& m) {
   m.offload_train = asked("offload_train", o.on("colocate") && !hybrid) || m.critic;
   m.offload_rollout = asked("offload_rollout", shares);
   m.used_gpus = !m.trains ? m.rollout_gpus : shares ? std::max(m.actor_gpus, m.rollout_gpus) : m.actor_gpus + m.rollout_gpus;
+  // relax/utils/opd/opd_utils.py: maybe_enable_sglang_weights_cpu_backup
+  m.backs_up = m.backs_up || (t.release.since("2026.08") && o.on("use_opd") && m.offload_rollout);
+  m.critic_shares = !m.critic || !r.has("critic") || critic_shares(t, r);
+  m.beside = servers_beside(t, m);
+  for (const Served& server : m.beside)
+    if (!server.shares) m.used_gpus += server.gpus;
   if (!apart || m.supervised || !m.trains) return;
   m.swaps = false;
   if (m.reference && r.has("reference")) m.apart.push_back(forward_of(t, "ref", r.gpus("reference")));

@@ -121,6 +121,14 @@ bool starts_teacher(const SlimeText& t, const Resource& r) {
          (o.has("teacher_hf_checkpoint") || o.has("opd_teacher_routes"));
 }
 
+bool starts_judge(const SlimeText& t, const Resource& r) { return t.own.has("genrm_model_path") && r.has("genrm"); }
+
+bool critic_shares(const SlimeText& t, const Resource& r) {
+  const auto critic = r.roles.find("critic"), actor = r.roles.find("actor");
+  return t.own.on("colocate") && critic != r.roles.end() && actor != r.roles.end() &&
+         critic->second.written == actor->second.written;
+}
+
 void prepare(SlimeText& t) {
   take_custom(t);
   const Resource r = resource_of(t);
@@ -131,7 +139,7 @@ void prepare(SlimeText& t) {
   if (r.has("genrm") && t.own.whole_or("genrm_num_gpus", 1) == 1) t.own.set("genrm_num_gpus", r.gpus("genrm"), "--resource");
   const std::int64_t actor = t.own.whole_or("actor_num_nodes", 1) * t.own.whole_or("actor_num_gpus_per_node", 8);
   const bool shares = t.own.on("colocate") && !t.own.on("hybrid");
-  if (!shares || t.own.has("genrm_model_path") || starts_teacher(t, r)) return;
+  if (!shares || t.own.on("debug_rollout_only") || starts_judge(t, r) || starts_teacher(t, r)) return;
   if (const auto said = t.own.whole("rollout_num_gpus"); said && *said != actor && r.has("rollout")) {
     t.told.note(Note::Level::warning, t.own.place("rollout_num_gpus"),
                 fmt::format("{} GPUs of the servers: with --colocate Relax takes the {} of the actor", *said, actor));

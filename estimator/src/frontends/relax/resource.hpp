@@ -36,6 +36,10 @@ std::shared_ptr<const nlohmann::json> object_of(const slime::SlimeText&, std::st
 bool trains_on_policy(const slime::SlimeText&);
 /// An external teacher aside: one that Relax starts itself (relax/core/service_plan.py: is_managed_teacher_enabled).
 bool starts_teacher(const slime::SlimeText&, const Resource&);
+/// A generative reward model. A role that --resource does not have is passed over (relax/core/controller.py).
+bool starts_judge(const slime::SlimeText&, const Resource&);
+/// A critic takes turns with the actor on its GPUs (relax/core/controller.py: _actor_rollout_pg_roles).
+bool critic_shares(const slime::SlimeText&, const Resource&);
 
 /// What Relax derives from its flags before all else (relax/backends/megatron/arguments.py: _derive_cluster_args_from_resource;
 /// relax/utils/arguments.py: slime_validate_args).

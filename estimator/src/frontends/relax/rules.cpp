@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontends/relax/resource.hpp"
+#include "frontends/relax/servers.hpp"
 #include "frontends/slime/meaning.hpp"
 
 namespace oomplan::relax {
@@ -305,19 +306,12 @@ constexpr Rule kRules[] = {
 };
 
 /// Switches and words that are not described, with the value that is.
-constexpr std::array<NotYet, 31> kNotYet{{
+constexpr std::array kNotYet = std::to_array<NotYet>({
     {"loss_type", "losses of your own", "policy_loss, sft_loss or sft-loss"},
-    {"debug_rollout_only", "servers without a trainer (--debug-rollout-only)"},
+    {"defer_reward_to_post_process", "a judge that sleeps until all responses are there"},
     {"rollout_external", "servers that somebody else started"},
     {"rollout_external_engine_addrs", "servers that somebody else started"},
     {"prefill_num_servers", "servers that prefill apart from those that decode"},
-    {"sglang_config", "several groups of servers (--sglang-config)"},
-    {"sglang_hf_checkpoint", "servers of another checkpoint (--sglang-hf-checkpoint)"},
-    {"autoscaler_config", "servers whose number changes (--autoscaler-config)"},
-    {"genrm_model_path", "a generative reward model beside the job (--genrm-model-path)"},
-    {"teacher_hf_checkpoint", "a teacher that Relax serves (--teacher-hf-checkpoint)"},
-    {"opd_teacher_routes", "teachers that Relax serves (--opd-teacher-routes)"},
-    {"selective_offload", "what --selective-offload leaves on the GPU"},
     {"only_train_params_name_list", "models of which a part is trained"},
     {"freeze_params_name_list", "models of which a part is frozen"},
     {"freeze_language_model", "models of which a part is frozen"},
@@ -337,7 +331,7 @@ constexpr std::array<NotYet, 31> kNotYet{{
     {"task_type", "classification", "causal_lm"},
     {"lora_rank", "adapters of Relax's trainer"},
     {"opd_log_prob_top_k", "the teacher's most likely tokens in the loss", ""},
-}};
+});
 
 class Checker {
  public:
@@ -356,6 +350,8 @@ class Checker {
     }
     longest_sample();
     shared_servers();
+    objects();
+    beside();
   }
 
  private:
@@ -430,7 +426,7 @@ class Checker {
   /// Who shares the actor's GPUs with the servers.
   void shared_servers() {
     if (!m_.colocated || m_.supervised) return;
-    if (t_.own.has("genrm_model_path")) {
+    if (starts_judge(t_, r_)) {
       const std::int64_t judge = t_.own.whole_or("genrm_num_gpus", 1);
       const bool split = m_.rollout_gpus + judge == m_.actor_gpus,
                  all = m_.rollout_gpus == m_.actor_gpus && judge == m_.actor_gpus;
@@ -441,6 +437,36 @@ class Checker {
     if (starts_teacher(t_, r_) && m_.rollout_gpus + r_.gpus("teacher") != m_.actor_gpus)
       wrong("resource", fmt::format("{} GPUs of the teacher beside {} of the servers", r_.gpus("teacher"), m_.rollout_gpus),
             fmt::format("{} together", m_.actor_gpus), itself("shares the actor's GPUs out"));
+  }
+
+  /// json.loads of the parser.
+  void objects() {
+    for (const char* name : {"genrm_engine_config", "genrm_sampling_config"})
+      if (t_.own.given(name) && object_of(t_, name) == nullptr)
+        wrong(name, found(name), "an object of JSON, in quotation marks of the shell", itself(kAsks));
+  }
+  /// relax/utils/opd/opd_utils.py: maybe_start_managed_opd_teacher; relax/distributed/ray/genrm.py: init_genrm_engines.
+  void beside() {
+    if (t_.own.has("opd_teacher_routes") && starts_teacher(t_, r_)) {
+      const auto count = static_cast<std::int64_t>(teachers_of(t_).size());
+      if (count == 0) return wrong("opd_teacher_routes", found("opd_teacher_routes"), "an object of JSON", itself(kAsks));
+      if (!m_.colocated) wrong("opd_teacher_routes", found("opd_teacher_routes"), "--colocate beside it", itself(kAsks));
+      if (r_.gpus("teacher") % count != 0)
+        wrong("resource", fmt::format("{} GPUs of the teachers", r_.gpus("teacher")), fmt::format("a multiple of {}", count),
+              itself("shares them out evenly"));
+    }
+    for (const slime::Served& server : m_.beside) {
+      if (server.gpus % server.engine_gpus != 0)
+        t_.told.add(server.engine_flag, fmt::format("{}", server.engine_gpus),
+                    fmt::format("a divisor of the {} GPUs of {}", server.gpus, server.name), itself(kAsks));
+      if (server.engine_gpus % server.stages != 0)
+        t_.told.add(server.engine_flag, fmt::format("{}", server.engine_gpus),
+                    fmt::format("a multiple of the {} stages", server.stages), itself(kAsks));
+      const bool alone = !m_.colocated && !t_.own.on("fully_async") && !t_.own.on("hybrid");
+      if (server.kind == RoleKind::reward && alone && m_.rollout_gpus >= server.engine_gpus)
+        wrong("genrm_model_path", found("genrm_model_path"), "--colocate, --fully-async or --hybrid beside it",
+              itself("looks for its GPUs behind those of the servers, and finds none"));
+    }
   }
 
   SlimeText& t_;

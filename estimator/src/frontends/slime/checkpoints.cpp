@@ -75,4 +75,19 @@ std::optional<CheckpointTaken> checkpoint_of_folder(const std::string& folder, s
   return std::nullopt;
 }
 
+std::optional<CheckpointTaken> tuned_checkpoint(const std::string& folder, const Catalog& catalog) {
+  constexpr std::array<std::string_view, 9> kFormats{"fp8", "fp4", "int4", "int8", "awq", "gptq", "gguf", "w8a8", "4bit"};
+  std::string path = folder;
+  while (path.ends_with('/')) path.pop_back();
+  std::string name = path.substr(path.rfind('/') + 1);
+  const std::string all = lower(name);
+  if (std::any_of(kFormats.begin(), kFormats.end(), [&](auto f) { return all.find(f) != std::string::npos; }))
+    return std::nullopt;
+  for (std::size_t end = name.find_last_of("-_"); end != std::string::npos && end > 0; end = name.find_last_of("-_")) {
+    name.resize(end);
+    if (const auto id = known(name, catalog)) return CheckpointTaken{*id, "with whose name it begins"};
+  }
+  return std::nullopt;
+}
+
 }  // namespace oomplan::slime

@@ -33,6 +33,7 @@ struct Family {
   std::span<const NotYet> not_yet;
   std::span<const NotYet> later = {};        ///< flags of states behind the table that change what is trained
   std::span<const std::string_view> beside;  ///< beginnings of flags for processes without a share in GPUs, or refused elsewhere
+  std::string_view second_servers = {};      ///< how flags of its second servers begin, whose names are SGLang's behind it
   std::string_view (*loss)(Release) = nullptr;  ///< cross_entropy of a release; nullptr: slime's
   std::string_view timers = {};                 ///< what its guide calls the phases, to be told; "": nothing
   bool critics = false;                         ///< described: processes of their own on the actor's GPUs

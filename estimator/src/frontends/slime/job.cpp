@@ -66,7 +66,9 @@ class JobWriter {
     if (m_.serves && m_.trains && stored_) tell_formats(found->quantization.method);
     const megatron::Arguments& a = t_.megatron;
     if (a.number("attention_dropout") == 0 && a.number("hidden_dropout") == 0) return nullptr;  // as the catalog has it
-    if (text_alone_ && m_.serves) refuse_dropout();
+    if (text_alone_ && m_.serves)
+      refuse_dropout("a checkpoint with a tower", "the text alone of a checkpoint that servers have whole");
+    if (!m_.beside.empty()) refuse_dropout("a model beside servers of another", "a model beside servers of another");
     auto with = std::make_shared<Architecture>(*found);
     if (text_alone_) with->tower = {};
     with->attention_dropout = a.number("attention_dropout");
@@ -74,9 +76,9 @@ class JobWriter {
     return with;
   }
   /// The trainer's model has none of the tower that the servers' has.
-  void refuse_dropout() {
-    t_.told.add("--hidden-dropout", "dropout of a checkpoint with a tower", "--attention-dropout 0 --hidden-dropout 0",
-                "not supported yet: dropout of the text alone of a checkpoint that servers have whole");
+  void refuse_dropout(std::string_view found, std::string_view what) {
+    t_.told.add("--hidden-dropout", fmt::format("dropout of {}", found), "--attention-dropout 0 --hidden-dropout 0",
+                fmt::format("not supported yet: dropout of {}", what));
     t_.told.problems.back().kind = ProblemKind::not_supported;
   }
   /// New weights are converted for the servers into what the checkpoint has
@@ -146,6 +148,7 @@ class JobWriter {
     cluster();
     lengths();
     if (m_.serves) rollout();
+    for (const Served& server : m_.beside) beside(server);
     if (m_.trains) trainers();
     for (const Forward& role : m_.apart)
       if (role.starts) forward(role);
@@ -227,24 +230,106 @@ class JobWriter {
     const std::string r(m_.servers());
     text_.roles.push_back({m_.trains ? RoleKind::rollout : RoleKind::server, place("--rollout-num-gpus-per-engine")});
     const std::string version = server_version(t_.family->framework, name_of(t_.release), EngineKind::sglang, catalog_.facts());
-    own(r + ".model", name_, "hf_checkpoint");
-    if (stored_) own(r + ".weights", "auto", "hf_checkpoint");
+    const std::string id = model_of_servers();
+    if (id.empty()) return;  // told
+    own(r + ".model", id, id == name_ ? "hf_checkpoint" : "sglang_hf_checkpoint");
+    if (!catalog_.model(id).architecture->quantization.method.empty()) own(r + ".weights", "auto", "hf_checkpoint");
     put(r + ".engine", "sglang " + version, "--rollout-num-gpus-per-engine", false);
     note(Note::Level::info, "--framework-version",
          fmt::format("{} {} is taken to run SGLang {}, which its image has", name(), name_of(t_.release), version));
-    std::string letters = fmt::format("d{}t{}", std::max<std::int64_t>(1, m_.rollout_gpus / m_.engine_gpus),
-                                      std::max<std::int64_t>(1, m_.engine_gpus / m_.server_stages));
-    if (m_.server_stages > 1) letters += fmt::format("p{}", m_.server_stages);
-    if (m_.server_experts > 1) letters += fmt::format("e{}", m_.server_experts);
-    own(r + ".layout", letters, "rollout_num_gpus_per_engine");
+    const ServerOf of{t_.server, m_.engine_gpus, m_.server_stages, m_.server_groups, m_.server_experts, id, version, source_.gpu};
+    own(r + ".layout", letters_of(of, m_.rollout_gpus), "rollout_num_gpus_per_engine");
+    if (m_.partial()) own(r + ".beside", std::string(m_.learner()), "rollout_num_gpus");
     if (m_.server_groups > 1)
       put(r + ".attention_data", fmt::format("{}", m_.server_groups), t_.server_flag({"data-parallel-size", "dp-size"})->written);
-    if (m_.colocated) put("rollout.sleep", m_.offload_rollout ? "2" : "0", "--colocate");
-    ServerSettings said = server_settings(t_, m_, {name_, version, source_.gpu}, catalog_);
+    if (m_.colocated) put("rollout.sleep", !m_.offload_rollout ? "0" : m_.backs_up ? "1" : "2", "--colocate");
+    serve(r, of);
+  }
+  static std::string letters_of(const ServerOf& of, std::int64_t gpus) {
+    std::string out = fmt::format("d{}t{}", std::max<std::int64_t>(1, gpus / of.engine_gpus),
+                                  std::max<std::int64_t>(1, of.engine_gpus / of.stages));
+    if (of.stages > 1) out += fmt::format("p{}", of.stages);
+    if (of.experts > 1) out += fmt::format("e{}", of.experts);
+    return out;
+  }
+  void serve(const std::string& role, const ServerOf& of) {
+    ServerSettings said = server_settings(t_, of, catalog_);
     text_.problems.insert(text_.problems.end(), said.problems.begin(), said.problems.end());
     t_.told.notes.insert(t_.told.notes.end(), said.notes.begin(), said.notes.end());
-    for (Setting& s : said.settings) s.key = fmt::format("{}.{}", r, s.key);
+    for (Setting& s : said.settings) s.key = fmt::format("{}.{}", role, s.key);
     text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
+  }
+  /// --sglang-hf-checkpoint of Relax: the trainer's model, stored in another format (relax/distributed/ray/rollout.py:
+  /// ModelConfig).
+  std::string model_of_servers() {
+    if (!t_.own.has("sglang_hf_checkpoint")) return name_;
+    Served servers;
+    servers.model = t_.own.text("sglang_hf_checkpoint");
+    servers.flag = t_.own.place("sglang_hf_checkpoint");
+    std::string id = model_beside(servers);
+    if (id.empty()) return id;
+    const auto one = catalog_.model(name_).architecture, other = catalog_.model(id).architecture;
+    if (one->hidden == other->hidden && one->vocab == other->vocab && one->layers() == other->layers()) return id;
+    text_.problems.push_back({place(servers.flag),
+                              id,
+                              fmt::format("{} in another format", name_),
+                              {},
+                              "not supported yet: servers of another model than the trainer's",
+                              ProblemKind::not_supported});
+    return {};
+  }
+  /// A judge, a teacher: servers of another model.
+  void beside(const Served& server) {
+    const std::string& r = server.name;
+    const std::string id = model_beside(server);
+    if (id.empty()) return;  // told
+    text_.roles.push_back({server.kind, place(server.flag), r});
+    const std::string version = server_version(t_.family->framework, name_of(t_.release), EngineKind::sglang, catalog_.facts());
+    const ServerOf of{server.flags,
+                      server.engine_gpus,
+                      server.stages,
+                      server.groups,
+                      server.experts,
+                      id,
+                      version,
+                      source_.gpu,
+                      server.flag,
+                      server.engine_flag,
+                      server.kind == RoleKind::teacher ? std::string(t_.family->second_servers) : "--sglang-"};
+    put(r + ".model", id, server.flag);
+    if (!catalog_.model(id).architecture->quantization.method.empty()) put(r + ".weights", "auto", server.flag);
+    put(r + ".engine", "sglang " + version, server.engine_flag, false);
+    put(r + ".layout", letters_of(of, server.gpus), server.engine_flag);
+    if (server.groups > 1) put(r + ".attention_data", fmt::format("{}", server.groups), server.flag);
+    if (server.shares) {
+      put(r + ".beside", "actor", "--colocate");
+      if (server.first_gpu > 0) put(r + ".first_gpu", fmt::format("{}", server.first_gpu), "--resource");
+      put(r + ".sleep", fmt::format("{}", server.sleep), "--colocate");
+    }
+    if (server.score_chunk > 0)
+      put(r + ".score_chunk", fmt::format("{}", server.score_chunk), "SGLANG_LOGITS_PROCESSER_CHUNK_SIZE");
+    serve(r, of);
+  }
+  /// "": told.
+  std::string model_beside(const Served& server) {
+    try {
+      return catalog_.model(server.model).id;
+    } catch (InputError& e) {
+      auto taken = checkpoint_of_folder(server.model, 0, catalog_);
+      if (!taken) taken = tuned_checkpoint(server.model, catalog_);
+      if (taken) {
+        note(Note::Level::warning, server.flag,
+             fmt::format("no folder {} here: taken as {}{}{}", server.model, taken->id, taken->how.empty() ? "" : ", ",
+                         taken->how));
+        return taken->id;
+      }
+      for (Problem p : e.problems) {
+        p.place = place(server.flag);
+        p.why += "; a model of the same shape may be named in its place";
+        text_.problems.push_back(std::move(p));
+      }
+      return {};
+    }
   }
 
   // ---- trainers
@@ -260,17 +345,21 @@ class JobWriter {
          "time");
   }
 
-  void learner(const std::string& role, RoleKind kind) {
-    text_.roles.push_back({kind, place("--actor-num-gpus-per-node")});
-    own(role + ".model", text_alone_ ? name_ + std::string(kTextAlone) : name_, "hf_checkpoint");
-    of_megatron(t_.megatron, m_.run, role);
-    if (m_.colocated && kind != RoleKind::critic) put(role + ".beside", "rollout", "--colocate");
-    if (!m_.supervised) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
-    host(role);
+  /// What its loop does besides the passes of training.
+  void passes(const std::string& role, RoleKind kind) {
     if (const Bytes free = t_.family->emptied_below != nullptr ? t_.family->emptied_below(t_) : 0; free > 0)
       put(role + ".empty_cache_below", fmt::format("{}B", free), "--enable-cuda-memory-check", false);
     if (kind != RoleKind::critic && !m_.supervised && (!m_.swaps || takes_log_probs_of_training()))
       put(role + ".log_prob_pass", "false", batch_flag(), false);
+  }
+  void learner(const std::string& role, RoleKind kind) {
+    text_.roles.push_back({kind, place("--actor-num-gpus-per-node")});
+    own(role + ".model", text_alone_ ? name_ + std::string(kTextAlone) : name_, "hf_checkpoint");
+    of_megatron(t_.megatron, m_.run, role);
+    if (m_.colocated && !m_.partial() && kind != RoleKind::critic) put(role + ".beside", "rollout", "--colocate");
+    if (!m_.supervised || m_.serves) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
+    host(role, kind);
+    passes(role, kind);
     if (t_.own.has("use_stateless_adam") && t_.own.on("use_stateless_adam"))
       own(role + ".stateless_adam", "true", "use_stateless_adam");
     if (m_.serves && kind != RoleKind::critic) update();
@@ -313,8 +402,8 @@ class JobWriter {
   }
 
   /// Sets of weights that TensorBackuper has, and the margin of torch_memory_saver (slime/backends/megatron_utils/actor.py:
-  /// init).
-  void host(const std::string& role) {
+  /// init). A critic returns in front of it.
+  void host(const std::string& role, RoleKind kind) {
     const Own& o = t_.own;
     std::int64_t sets = 1 + (m_.reference ? 1 : 0) + (m_.teacher ? 1 : 0);
     const char* why = m_.teacher ? "opd_type" : m_.reference ? (o.on("use_kl_loss") ? "use_kl_loss" : "kl_coef") : "colocate";
@@ -326,11 +415,19 @@ class JobWriter {
       sets = 0;
       why = "enable_weights_backuper";
     }
+    if (kind == RoleKind::critic) sets = 0;
     put(role + ".weights_on_host", fmt::format("{}", sets), t_.own.place(why), o.given(why));
-    if (const auto margin = o.whole("train_memory_margin_bytes"); margin && *margin > 0 && m_.offload_train)
+    const bool selective = m_.offload_train && o.on("selective_offload");
+    if (selective) own(role + ".selective_offload", "true", "selective_offload");
+    if (const auto margin = o.whole("train_memory_margin_bytes"); margin && *margin > 0 && m_.offload_train && !selective)
       own(role + ".memory_margin", fmt::format("{}B", *margin), "train_memory_margin_bytes");
   }
   void update() {
+    if (m_.supervised) {
+      put("sync.by", "none", t_.own.place("sft_predict_interval"), false);
+      return note(Note::Level::warning, t_.own.place("sft_predict_interval"),
+                  "the weight update in front of predictions is not described: it is not part of this answer");
+    }
     const std::string_view why = t_.family->leaves_update_out != nullptr ? t_.family->leaves_update_out(t_) : "";
     if (!why.empty()) {
       put("sync.by", "none", t_.own.place("update_weight_buffer_size"), false);

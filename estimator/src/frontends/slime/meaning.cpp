@@ -144,6 +144,7 @@ class Teller {
     const auto asked = [&](const char* name) { return o.given(name) ? o.on(name) : o.on("offload") || o.on("colocate"); };
     m_.offload_train = m_.trains && (asked("offload_train") || m_.critic);  // servers alone: neither of them
     m_.offload_rollout = m_.trains && m_.serves && asked("offload_rollout");
+    m_.backs_up = t_.server_flag({"enable-weights-cpu-backup"}) != nullptr;
     m_.engine_gpus = count("rollout_num_gpus_per_engine", 1);
     m_.server_stages = server_degree({"pipeline-parallel-size", "pp-size"});
     m_.server_groups = server_degree({"data-parallel-size", "dp-size"});

@@ -98,10 +98,12 @@ class Reader {
         take(chunk, *own);
       else if (of_megatron != nullptr)
         hand_on(chunk, *of_megatron, megatron);
+      else if (const auto second = out_.family->second_servers; !second.empty() && chunk.written.starts_with(second))
+        out_.second.push_back({server_name(chunk.written, second), chunk.written, chunk.values});
       else if (beside(chunk.written))
         continue;
       else if (chunk.written.starts_with(kServers))
-        out_.server.push_back({server_name(chunk.written), chunk.written, chunk.values});
+        out_.server.push_back({server_name(chunk.written, kServers), chunk.written, chunk.values});
       else
         unknown(chunk);
     }
@@ -251,8 +253,8 @@ class Reader {
     const auto all = out_.family->beside;
     return std::any_of(all.begin(), all.end(), [&](std::string_view begin) { return written.starts_with(begin); });
   }
-  static std::string server_name(std::string_view written) {
-    std::string out(written.substr(kServers.size()));
+  static std::string server_name(std::string_view written, std::string_view prefix) {
+    std::string out(written.substr(prefix.size()));
     std::replace(out.begin(), out.end(), '_', '-');
     return out;
   }
@@ -421,11 +423,15 @@ SlimeText read_slime(const Family& family, const Source& source) {
   };
   out.int4_training = variable("OPEN_TRAINING_INT4_FAKE_QAT_FLAG") == "1";
   out.int4_group = number_of<std::int64_t>(variable("OPEN_TRAINING_INT4_GROUP_SIZE")).value_or(0);
+  // sglang/srt/environ.py: EnvBool takes true, 1, yes and y
+  const std::string chunks = variable("SGLANG_ENABLE_LOGITS_PROCESSER_CHUNK");
+  if (chunks == "1" || chunks == "true" || chunks == "True" || chunks == "yes")
+    out.score_chunk = number_of<std::int64_t>(variable("SGLANG_LOGITS_PROCESSER_CHUNK_SIZE")).value_or(2048);
   const auto first = static_cast<std::size_t>(script - words.begin()) + 1;
-  std::vector<Chunk> chunks = chunks_of(std::span(words).subspan(first), out.stray);
+  std::vector<Chunk> flags = chunks_of(std::span(words).subspan(first), out.stray);
   for (const std::string& word : out.stray)
     out.told.note(Note::Level::warning, "", fmt::format("'{}' belongs to no flag: {}'s parsers pass over it", word, family.name));
-  Reader(source, std::move(chunks), out).run();
+  Reader(source, std::move(flags), out).run();
   return out;
 }
 

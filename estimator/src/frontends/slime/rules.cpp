@@ -9,6 +9,7 @@
 
 #include "frontends/megatron/flag_table.hpp"
 #include "frontends/slime/specifications.hpp"
+#include "job/role_names.hpp"
 
 namespace oomplan::slime {
 namespace {
@@ -214,25 +215,39 @@ class Checker {
     else if (m_.critic && m_.run.pipeline > 1 && !t_.megatron.on("untie_embeddings_and_output_weights"))
       wrong("advantage_estimator", "'ppo'", "one pipeline stage",
             "not supported yet: a critic in stages whose model has its embedding as output layer");
+    if (m_.critic && !m_.critic_shares)
+      wrong("advantage_estimator", "'ppo'", "a critic with the actor's GPUs", "not supported yet: a critic on GPUs of its own");
+    if (!m_.trains && !m_.beside.empty())
+      wrong("debug_rollout_only", "the flag", "nothing", "not supported yet: servers of other models without a trainer");
+    for (const Served& server : m_.beside) beside(server);
     if (t_.own.text("update_weight_transport") == "disk")
       wrong("update_weight_transport", "'disk'", "nccl", "not supported yet: a weight update through files");
     if (m_.serves && m_.trains && m_.rollout_gpus == 0)
       wrong("rollout_num_gpus", "0", "1 or more", "not supported yet: a rollout without servers");
-    if (m_.colocated && m_.rollout_gpus != m_.actor_gpus)
+    if (m_.colocated && m_.rollout_gpus > m_.actor_gpus)
       wrong("rollout_num_gpus", fmt::format("{} beside {} of the actor", m_.rollout_gpus, m_.actor_gpus),
-            "as many as the actor has", "not supported yet: servers on a part of the trainer's GPUs");
+            "no more than the actor has", "not supported yet: servers on the trainer's GPUs and on others");
     if (m_.colocated && !m_.critic && m_.offload_train != m_.offload_rollout)
       wrong("offload_train", m_.offload_train ? "the trainer alone" : "the servers alone", "both of them, or neither",
             "not supported yet: one of them leaves the GPUs of both");
     if (!m_.colocated && (m_.critic ? m_.offload_rollout : m_.offload_train || m_.offload_rollout) && m_.serves && m_.trains)
       wrong(m_.offload_train ? "offload_train" : "offload_rollout", "the flag", "nothing without --colocate",
             "not supported yet: sleeping on GPUs of one's own");
-    if (m_.supervised && m_.serves && m_.trains && t_.own.has("sft_predict_interval"))
-      wrong("sft_predict_interval", found("sft_predict_interval"), "nothing",
-            "not supported yet: supervised training beside servers");
-    else if (m_.supervised && m_.serves && m_.trains)
+    if (m_.supervised && m_.serves && m_.trains && !t_.own.has("sft_predict_interval"))
       wrong("debug_train_only", "nothing", "--debug-train-only beside --loss-type sft_loss",
             "not supported yet: supervised training beside servers");
+  }
+  void beside(const Served& server) {
+    const auto refuse = [&](const std::string& flag, std::string found, std::string expected, std::string what) {
+      t_.told.add(flag, std::move(found), std::move(expected), fmt::format("not supported yet: {}", what));
+    };
+    if (server.kind == RoleKind::reward && server.stages > 1)
+      refuse(server.flag, fmt::format("{} stages", server.stages), "1", "a judge in stages");
+    for (const ServerFlag& flag : server.flags)
+      if (flag.name == "tp-size" || flag.name == "tensor-parallel-size")
+        refuse(flag.written, "tp_size", server.engine_flag, "another number of GPUs in an engine's configuration");
+    if (kind_of_role_named(server.name) != server.kind)
+      refuse(server.flag, server.name, fmt::format("at most {} teachers", kMostTeachers), "more teachers");
   }
   /// --megatron-config-path: what memory does not depend on may differ between actor and critic.
   void roles() {

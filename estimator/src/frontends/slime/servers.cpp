@@ -44,8 +44,7 @@ bool among(const std::array<std::string_view, n>& names, std::string_view name) 
 
 class Servers {
  public:
-  Servers(const SlimeText& text, const SlimeMeaning& m, const ServerOf& of, const Catalog& catalog)
-      : t_(text), m_(m), of_(of), catalog_(catalog) {
+  Servers(const SlimeText& text, const ServerOf& of, const Catalog& catalog) : t_(text), of_(of), catalog_(catalog) {
     options_.gpu = of.gpu;
     options_.version = of.version;
   }
@@ -53,7 +52,7 @@ class Servers {
   ServerSettings run() {
     std::vector<std::string> words{"python3", "-m", "sglang.launch_server", "--model-path", of_.model};
     degrees(words);
-    for (const ServerFlag& flag : t_.server) {
+    for (const ServerFlag& flag : of_.flags) {
       if (among(kSkipped, flag.name)) {
         out_.notes.push_back(
             {Note::Level::warning, place(flag.written), fmt::format("{} passes over it: it sets this itself", t_.family->name)});
@@ -84,23 +83,23 @@ class Servers {
     const auto add = [&](const char* flag, std::int64_t n) {
       if (n > 1) words.insert(words.end(), {flag, std::to_string(n)});
     };
-    add("--tp", std::max<std::int64_t>(1, m_.engine_gpus / m_.server_stages));
-    add("--pp", m_.server_stages);
-    add("--dp", m_.server_groups);
-    add("--ep", m_.server_experts);
+    add("--tp", std::max<std::int64_t>(1, of_.engine_gpus / of_.stages));
+    add("--pp", of_.stages);
+    add("--dp", of_.groups);
+    add("--ep", of_.experts);
   }
   Place place(std::string path) const { return {t_.told.file, 0, 0, std::move(path)}; }
   Place renamed(const Place& at) const {
     const std::string_view knob = at.path.starts_with("server.") ? std::string_view(at.path).substr(7) : "";
-    for (const ServerFlag& flag : t_.server) {
+    for (const ServerFlag& flag : of_.flags) {
       const FlagRow* row = row_of(EngineKind::sglang, flag.name);
       if (at.path == "--" + flag.name || (!knob.empty() && row != nullptr && row->key == knob)) return place(flag.written);
     }
-    if (at.path == "--tp" || at.path == "layout") return place("--rollout-num-gpus-per-engine");
-    if (at.path == "--dp") return place("--sglang-data-parallel-size");
-    if (at.path == "--ep") return place("--sglang-expert-parallel-size");
-    if (at.path == "--pp") return place("--sglang-pipeline-parallel-size");
-    return place(at.path.starts_with("--") ? "--sglang-" + at.path.substr(2) : "--hf-checkpoint");
+    if (at.path == "--tp" || at.path == "layout") return place(of_.engine_flag);
+    if (at.path == "--dp") return place(of_.prefix + "data-parallel-size");
+    if (at.path == "--ep") return place(of_.prefix + "expert-parallel-size");
+    if (at.path == "--pp") return place(of_.prefix + "pipeline-parallel-size");
+    return place(at.path.starts_with("--") ? of_.prefix + at.path.substr(2) : of_.model_flag);
   }
   void refuse(const std::string& flag, std::string found, std::string expected, const std::string& what) {
     out_.problems.push_back({place(flag),
@@ -117,7 +116,7 @@ class Servers {
     const std::string near = nearest(flag.name, names_of(EngineKind::sglang));
     out_.notes.push_back({Note::Level::warning, place(flag.written),
                           fmt::format("no flag of SGLang: {}'s parsers pass over it{}", t_.family->name,
-                                      near.empty() ? "" : fmt::format("; did you mean --sglang-{}?", near))});
+                                      near.empty() ? "" : fmt::format("; did you mean {}{}?", of_.prefix, near))});
     return true;
   }
 
@@ -130,7 +129,7 @@ class Servers {
       if (knob == "engine" || knob == "layout" || knob == "attention_data") continue;
       Origin told = origin;
       told.kind = Origin::Kind::file;
-      told.place = place("--sglang-*");
+      told.place = place(of_.prefix + "*");
       if (const auto at = command.place.find(std::string(knob)); at != command.place.end() && at->second < command.words.size())
         told.place = renamed({{}, 0, 0, command.words[at->second].substr(0, command.words[at->second].find('='))});
       out_.settings.push_back({std::string(knob), get(reading.job, key), std::move(told)});
@@ -143,7 +142,6 @@ class Servers {
   }
 
   const SlimeText& t_;
-  const SlimeMeaning& m_;
   const ServerOf& of_;
   const Catalog& catalog_;
   ServeOptions options_;
@@ -152,8 +150,8 @@ class Servers {
 
 }  // namespace
 
-ServerSettings server_settings(const SlimeText& text, const SlimeMeaning& m, const ServerOf& of, const Catalog& catalog) {
-  return Servers(text, m, of, catalog).run();
+ServerSettings server_settings(const SlimeText& text, const ServerOf& of, const Catalog& catalog) {
+  return Servers(text, of, catalog).run();
 }
 
 }  // namespace oomplan::slime
