@@ -257,6 +257,7 @@ class MegatronEngine {
         const OfStation& one = routings_[c].stations[s];
         Bytes unit = maps != nullptr && one.kept ? kept_of(c, one)->maps.bytes : 0;
         if (chunks_[c].keeps_leaves && one.again) unit += one.leaf.bytes + one.gradient.bytes;
+        if (started_) unit += one.replaced.bytes;
         sum += unit * stage_.permutations[c].units[s];
       }
     }
@@ -273,8 +274,8 @@ class MegatronEngine {
       const Routing* maps = chunks_[c].maps;
       const bool leaves = chunks_[c].keeps_leaves;
       if (maps != nullptr) act(maps->behind, Index(), Index());
-      if (maps == nullptr && !leaves) continue;
       each_routing(c, [&](const OfStation& one, Unit unit, Index i) {
+        if (started_ && one.replaces) act(one.replaced, i, Index());
         if (maps != nullptr && one.kept) act(kept_of(c, one)->maps, i, Index());
         if (!leaves || !one.again) return;
         if (!takes_input(c, one, unit)) act(one.leaf, i, Index());
@@ -303,8 +304,8 @@ class MegatronEngine {
 
   /// A chunk's LastRouting, by its tape's stations; empty where there is nothing.
   struct OfStation {
-    bool kept = false, again = false;
-    SiteRef maps, leaf, gradient;
+    bool kept = false, again = false, replaces = false;
+    SiteRef maps, leaf, gradient, replaced;
   };
   struct Routing {
     std::vector<OfStation> stations;
@@ -325,10 +326,11 @@ class MegatronEngine {
     Routing out;
     for (std::size_t i = 0; i < kept.maps.size(); ++i) {
       const Bytes leaves = stage_.hidden * kept.leaves[i];
-      out.stations.push_back({kept.maps[i] > 0, leaves > 0,
+      out.stations.push_back({kept.maps[i] > 0, leaves > 0, kept.replaced[i] > 0,
                               resident("permutation_of_the_last_tokens", kept.maps[i], Category::buffers),
                               resident("leaf_of_the_last_recomputation", leaves, Category::buffers),
-                              resident("gradient_of_the_last_recomputation", leaves, Category::buffers)});
+                              resident("gradient_of_the_last_recomputation", leaves, Category::buffers),
+                              resident("maps_of_the_last_recomputation", kept.replaced[i], Category::buffers)});
     }
     out.behind = resident("routing_of_the_last_predicted_tokens", behind, Category::buffers);
     return out;
@@ -378,12 +380,14 @@ class MegatronEngine {
   void run_layers(std::size_t chunk, std::size_t station, const OfStation& last, std::int64_t micro) {
     const bool leaves = last.again && chunks_[chunk].keeps_leaves;
     const OfStation* before = last.kept ? kept_of(chunk, last) : nullptr;
-    if (before == nullptr && !leaves) return players_[chunk]->play_all(station, false, Index(micro));
+    if (before == nullptr && !leaves && !last.replaces) return players_[chunk]->play_all(station, false, Index(micro));
     players_[chunk]->each_unit(station, false, [&](Unit unit, Index at) {
       players_[chunk]->play_around(station, false, unit, at, Index(micro), kDispatch, [&] {
         if (before != nullptr) r_.free(before->maps, at);
         if (leaves) forget_leaf(chunk, last, takes_input(chunk, last, unit), at);
+        if (last.replaces) r_.free(last.replaced, at);
       });
+      if (last.replaces) r_.alloc(last.replaced, at);
     });
   }
   static std::vector<std::size_t> stations_of_layers(const std::vector<Station>& stations) {
@@ -420,12 +424,15 @@ class MegatronEngine {
     const OfStation& next = forward_routings_[chunk].stations[number];
     const bool leaves = last.again && chunks_[chunk].keeps_leaves;
     const OfStation* before = last.kept ? kept_of(chunk, last) : nullptr;
-    if (before == nullptr && !leaves && !next.kept) return forward_players_[chunk]->play_all(station, false, Index(micro));
+    if (before == nullptr && !leaves && !next.kept && !last.replaces)
+      return forward_players_[chunk]->play_all(station, false, Index(micro));
     forward_players_[chunk]->each_unit(station, false, [&](Unit unit, Index at) {
       forward_players_[chunk]->play_around(station, false, unit, at, Index(micro), kDispatch, [&] {
         if (before != nullptr) r_.free(before->maps, at);
         if (leaves) forget_leaf(chunk, last, takes_input(chunk, last, unit), at);
+        if (last.replaces) r_.free(last.replaced, at);
       });
+      if (last.replaces) r_.alloc(last.replaced, at);
       if (next.kept) r_.alloc(next.maps, at);
     });
   }
@@ -456,7 +463,9 @@ class MegatronEngine {
     players_[chunk]->each_unit(station, true, [&](Unit unit, Index at) {
       players_[chunk]->play_around(station, true, unit, at, Index(micro), kDispatch, [&] {
         if (leaves) forget_leaf(chunk, last, takes_input(chunk, last, unit), at);
+        if (last.replaces) r_.free(last.replaced, at);
       });
+      if (last.replaces) r_.alloc(last.replaced, at);
       if (unit == Unit::last || top == 0)
         settle();
       else if (whole)
@@ -535,6 +544,10 @@ class MegatronEngine {
     r_.alloc(gathered_);
     r_.alloc(tables_);
     r_.alloc(routing_);
+    for (std::size_t c = 0; c < chunks_.size(); ++c)
+      each_routing(c, [&](const OfStation& one, Unit, Index i) {
+        if (one.replaces) r_.alloc(one.replaced, i);
+      });
   }
 
   void one_after_another() {

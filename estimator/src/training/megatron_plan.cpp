@@ -270,10 +270,12 @@ LastRouting last_routing(MegatronStage& s, const Architecture& a, const ChunkOpt
     for (const int run : group.layers) maps += maps_of(run);
     const bool experts = std::ranges::any_of(group.layers, [&](int run) { return has_experts(a, run); });
     const bool again = experts && (group.checkpoint || alone);
-    if (again) s.routing += std::exchange(maps, 0);
+    const Bytes replaced = again && group.layers.size() == 1 ? maps : 0;
+    if (again) s.routing += std::exchange(maps, 0) - replaced;
     if (last == nullptr || *last != group) {
       out.units.push_back(0);
       out.maps.push_back(maps);
+      out.replaced.push_back(replaced);
       out.leaves.push_back(again ? 1 : 0);
     }
     ++out.units.back();
@@ -425,6 +427,9 @@ void take_passes(MegatronStage& s, const Architecture& a, const Trainer& t, Mega
   s.gathered = std::max(s.gathered, alone->gathered);
   s.tables = std::max(s.tables, alone->tables);
   s.routing = std::max(s.routing, alone->routing);
+  for (std::size_t c = 0; c < s.permutations.size(); ++c)
+    for (std::size_t i = 0; i < s.permutations[c].replaced.size(); ++i)
+      s.permutations[c].replaced[i] = std::max(s.permutations[c].replaced[i], alone->permutations[c].replaced[i]);
   s.alone = std::move(alone);
 }
 

@@ -74,6 +74,9 @@ struct LastRouting {
   std::vector<std::int64_t> units;  ///< of each station of layers
   /// Of a unit of each station of layers: maps that nobody else keeps while no micro-batch is in flight.
   std::vector<Bytes> maps;
+  /// Of a unit of each station: the maps of its one layer that is computed again. They are there between passes, and go as it
+  /// takes new tokens.
+  std::vector<Bytes> replaced;
   /// Of a unit of each station: leaves of recomputations, which the last probabilities keep by their graph. Each is a hidden
   /// state and its gradient, and goes when the layer runs again.
   std::vector<std::int64_t> leaves;
