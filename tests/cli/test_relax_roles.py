@@ -333,3 +333,10 @@ def test_a_part_lies_within_the_trainers_gpus(tmp_path: Path, change: tuple[str,
     assert change[0] in text
     (tmp_path / "job.yaml").write_text(text.replace(*change))
     assert said in run("check", str(tmp_path / "job.yaml")).stderr
+
+
+def test_advice_to_a_teacher_is_in_its_own_flags(tmp_path: Path) -> None:
+    path = with_flags(tmp_path, split("teacher"), f"{TEACHER} --teacher-num-gpus-per-engine 2")
+    said = run("advise", path, "--gpu", "A100-40GB").stdout
+    assert "append  --teacher-sglang-mem-fraction-static=" in said
+    assert "append  --teacher-num-gpus-per-engine=" in said

@@ -163,3 +163,17 @@ def test_a_model_may_be_given_in_place_of_a_folder(tmp_path: Path) -> None:
     path = changed(tmp_path, (CHECKPOINT, "--hf-checkpoint /root/tuned/by-us\n"))
     assert "--model NAME of oomplan takes the place of this flag" in refused(path)
     assert job(path, "--model", "Qwen/Qwen3-4B")["model"] == "Qwen/Qwen3-4B"
+
+
+def test_servers_may_have_a_part_of_the_trainers_gpus(tmp_path: Path) -> None:
+    """slime/utils/arguments.py: until 0.3.0 the number is replaced by the actor's."""
+    path = changed(tmp_path, (SHARED, "   --colocate --rollout-num-gpus 4 \\\n"))
+    read = job(path, "--framework-version", "0.3.1")
+    assert (read["rollout"]["beside"], read["rollout"]["layout"], read["actor"]["beside"]) == ("actor", "d2t2", "none")
+    told = json.loads(run("estimate", "--json", path, "--framework-version", "0.3.1").stdout)
+    for group in told["gpus"]:
+        phases = {p["phase"] for p in group["phases"]}
+        assert ("rollout.generate" in phases) == (max(group["gpus"]) < 4)
+        assert {"actor.forward", "actor.send_weights"} <= phases
+    before = job(path, "--framework-version", "0.3.0")
+    assert (before["rollout"]["layout"], before["actor"]["beside"]) == ("d4t2", "rollout")

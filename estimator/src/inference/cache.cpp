@@ -177,6 +177,35 @@ Bytes request_of_all_layers(const Stage& all, const ServerFacts& f, const CacheA
   return out;
 }
 
+namespace {
+
+/// With a buffer for what the radix cache keeps: three states of a request and two that take turns
+/// (_calculate_mamba_ratio, sglang/srt/model_executor/model_runner_kv_cache_mixin.py, 0.5.14 and 0.5.15).
+constexpr std::int64_t kBufferedStates = 5;
+
+/// States of one request that drafts ask for: one a token that is verified; convolutions share a window where there is a buffer.
+Bytes states_of_drafts(const Stage& stage, const ServerFacts& f, std::int64_t tokens) {
+  Bytes out = 0;
+  for (int i = 0; i < stage.bucket_count; ++i) {
+    const CacheBucket& b = stage.buckets[static_cast<std::size_t>(i)];
+    const bool shares = f.drafts_buffer_states && b.conv_steps > 0;
+    const Bytes conv = shares ? b.conv / b.conv_steps * (tokens + b.conv_steps - 1) : tokens * b.conv;
+    out += b.layers * (tokens * b.recurrent + conv);
+  }
+  return out;
+}
+
+/// Slots and drafts of a share of what is free, together; `rest`: what is left.
+std::int64_t slots_beside_drafts(const ServerFacts& f, const CacheAsk& ask, Bytes counted, Bytes& rest) {
+  const double share = static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio);
+  const double each = static_cast<double>(counted) * (1 + static_cast<double>(ask.draft_tokens) / kBufferedStates);
+  const auto slots = static_cast<std::int64_t>(share / each);
+  rest -= std::min(ask.max_running, slots / kBufferedStates) * ask.draft_tokens * counted;
+  return slots;
+}
+
+}  // namespace
+
 CachePool sglang_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& ask) {
   CachePool out;
   Bytes full = 0, sliding = 0, state = 0;
@@ -189,13 +218,16 @@ CachePool sglang_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& 
   Bytes rest = std::max<Bytes>(0, ask.budget);
   if (state > 0) {  // the share of the states is cut in slots first, on a stage of a pipeline too by the states of all layers
     const Bytes counted = std::max(state, stage.states_of_model);
-    rest = std::max<Bytes>(0, rest - counted * ask.max_running * ask.draft_tokens);
-    out.state_slots = ask.state_slots > 0
+    const bool buffers = f.drafts_buffer_states && ask.draft_tokens > 0 && ask.state_slots == 0;
+    if (!buffers) rest = std::max<Bytes>(0, rest - counted * ask.max_running * ask.draft_tokens);
+    out.state_slots = buffers ? slots_beside_drafts(f, ask, counted, rest)
+                      : ask.state_slots > 0
                           ? ask.state_slots
                           : static_cast<std::int64_t>(static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio)) / counted;
     rest = std::max<Bytes>(0, rest - out.state_slots * counted);
     out.state = (out.state_slots + 1) * state;  // one more takes what padded requests write (mem_cache/memory_pool.py MambaPool)
-    if (ask.draft_tokens > 0) out.state += (std::min(ask.max_running, out.state_slots) + 1) * ask.draft_tokens * state;
+    const std::int64_t running = std::min(ask.max_running, buffers ? out.state_slots / kBufferedStates : out.state_slots);
+    if (ask.draft_tokens > 0) out.state += (running + 1) * states_of_drafts(stage, f, ask.draft_tokens);
   }
   const double ratio = full > 0 ? f.swa_ratio : 1;
   const double cell = static_cast<double>(full) + ratio * static_cast<double>(sliding);

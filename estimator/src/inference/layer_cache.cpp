@@ -37,6 +37,7 @@ class Caches {
       case MixerKind::gated_delta:
       case MixerKind::kimi_delta:
         out.kind = CacheKind::state;
+        out.conv_steps = conv_steps(m);
         out.state_conv =
             bytes_of(conv_steps(m) * (2 * m.linear_key_heads * m.linear_key_dim + m.linear_value_heads * m.linear_value_dim),
                      conv_dtype());

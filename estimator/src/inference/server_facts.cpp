@@ -119,6 +119,7 @@ void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
   f.attention_data_repeats_embedding = read.number("attention_data_repeats_embedding", model) != 0;
   f.reserve_drafts = read.number("reserve_mib_drafts");
   f.drafts_before_pool = read.flag("drafts_before_pool");
+  f.drafts_buffer_states = read.flag("drafts_buffer_states");
   f.draft_running = read.whole("draft_running_requests");
   f.draft_page_tables = read.flag("draft_page_tables");
   f.flashinfer_workspace = static_cast<Bytes>(read.number("flashinfer_workspace_mib", model)) * kMiB;

@@ -110,6 +110,7 @@ struct ServerFacts {
   double reserve_attention_data_gib = 0;                   ///< once
   double reserve_drafts = 0;                               ///< behind the floor, where tokens are guessed ahead
   bool drafts_before_pool = false;                         ///< SGLang: draft weights and the drafts' cache come out of the pool
+  bool drafts_buffer_states = false;                       ///< SGLang: beside its radix cache a request holds five states
   std::int64_t draft_running = 0;                          ///< SGLang's max_running_requests where tokens are guessed ahead
   bool draft_page_tables = false;                          ///< the attention kernel's graphs have tables of every request's pages
   Bytes flashinfer_workspace = 0, flashinfer_wrapper = 0;  ///< SGLang's FlashInfer: of all backends, and of one wrapper

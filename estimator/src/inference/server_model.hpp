@@ -43,6 +43,7 @@ struct LayerCache {
   Bytes token_head = 0;                       ///< of one token and one head; latent: of one token
   Bytes state_conv = 0, state_recurrent = 0;  ///< of one request, all heads; divided by tp
   Bytes state_group = 0;                      ///< of one request and one group, in the convolution's inputs
+  std::int64_t conv_steps = 0;                ///< tokens that a convolution remembers, of gated delta rules
   Compression compression;
   bool operator==(const LayerCache&) const = default;
 };

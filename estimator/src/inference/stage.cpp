@@ -24,7 +24,8 @@ void add_cache(Stage& out, const LayerCache& cache, std::int64_t tp, std::int64_
   if (cache.kind == CacheKind::none) return;
   const std::int64_t heads = std::max<std::int64_t>(1, cache.heads / tp);
   const Bytes conv = ceil_div(cache.state_conv, tp) + heads * cache.state_group;
-  CacheBucket bucket{cache.kind, cache.window, 0, cache.token_head, conv, ceil_div(cache.state_recurrent, tp), cache.compression};
+  CacheBucket bucket{cache.kind,       cache.window,     0, cache.token_head, conv, ceil_div(cache.state_recurrent, tp),
+                     cache.conv_steps, cache.compression};
   if (cache.kind != CacheKind::latent && cache.kind != CacheKind::compressed) bucket.token *= heads;
   int at = 0;
   for (; at < out.bucket_count; ++at) {

@@ -15,6 +15,7 @@ struct CacheBucket {
   std::int64_t window = 0, layers = 0;
   Bytes token = 0;                ///< of one layer and one token on this rank
   Bytes conv = 0, recurrent = 0;  ///< of one layer and one request on this rank
+  std::int64_t conv_steps = 0;    ///< tokens that a convolution remembers
   Compression compression;
 };
 inline constexpr int kMostBuckets = 8;

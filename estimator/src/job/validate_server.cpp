@@ -100,11 +100,19 @@ class Problems {
       else if (run.layer.mixer.linear_value_heads > 0 || run.layer.mixer.inner > 0)
         return beside_states();
   }
-  /// sglang/srt/server_args.py, _handle_mamba_radix_cache, 0.5.8 to 0.5.12.
+  /// Those of Qwen3-Next and Qwen3.5, for which SGLang chooses a buffer beside its radix cache (_MAMBA_EXTRA_BUFFER_ARCHS of
+  /// sglang/srt/arg_groups/overrides.py, 0.5.15).
+  bool gated_delta() const {
+    const auto& runs = role_.architecture->runs;
+    return std::any_of(runs.begin(), runs.end(), [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; });
+  }
+  /// sglang/srt/server_args.py, _handle_mamba_radix_cache, 0.5.8 to 0.5.15.
   void beside_states() {
     const auto add_drafts = [&](std::string expected, std::string why) {
       add("draft_tokens", fmt::format("{}", s_.draft_tokens), std::move(expected), std::move(why));
     };
+    const bool buffers = s_.version.empty() || compare_versions(s_.version, "0.5.14") >= 0;
+    if (s_.share_prompts && buffers && s_.draft_branches <= 1 && gated_delta()) return;
     if (!s_.version.empty() && compare_versions(s_.version, "0.5.8") < 0)
       add_drafts("none", "not supported yet: drafts beside recurrent states of SGLang before 0.5.8");
     else if (s_.share_prompts)

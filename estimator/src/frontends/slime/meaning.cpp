@@ -136,7 +136,13 @@ class Teller {
     m_.teacher = o.on("use_opd") && o.text("opd_type") == "megatron";
     m_.critic = o.text("advantage_estimator") == "ppo" && m_.trains && !m_.supervised;
     m_.actor_gpus = std::min(count("actor_num_nodes", 1) * count("actor_num_gpus_per_node", 8), kMostGpus);
-    const std::int64_t said = std::clamp<std::int64_t>(o.whole_or("rollout_num_gpus", m_.actor_gpus), 0, kMostGpus);
+    std::int64_t said = std::clamp<std::int64_t>(o.whole_or("rollout_num_gpus", m_.actor_gpus), 0, kMostGpus);
+    if (t_.family->share == nullptr && m_.colocated && said != m_.actor_gpus && !t_.release.since("0.3.1")) {
+      t_.told.note(Note::Level::warning, o.place("rollout_num_gpus"),
+                   fmt::format("{} GPUs of the servers: with --colocate slime takes the {} of the actor before 0.3.1", said,
+                               m_.actor_gpus));
+      said = m_.actor_gpus;
+    }
     m_.rollout_gpus = m_.serves ? said : 0;
     m_.used_gpus = !m_.trains     ? m_.rollout_gpus
                    : m_.colocated ? std::max(m_.actor_gpus, m_.rollout_gpus)

@@ -61,6 +61,8 @@ class Speller {
   Spelt run() const {
     if (role_ == m_.servers()) return server();
     if (role_ == "sync" && knob_ == "bucket") return bucket();
+    if (const auto teachers = std::count_if(m_.beside.begin(), m_.beside.end(), is_teacher); role_ == "teacher" && teachers == 1)
+      return teacher(*std::find_if(m_.beside.begin(), m_.beside.end(), is_teacher));
     if (role_ != m_.learner()) return no_word();
     if (knob_ == "tokens_per_micro_batch") return budget();
     if (knob_ == "layout") return layout();
@@ -79,6 +81,7 @@ class Speller {
   }
 
  private:
+  static bool is_teacher(const Served& server) { return server.kind == RoleKind::teacher; }
   static Spelt one(std::string_view flag, std::string value) { return {{{std::string(flag), std::move(value)}}, {}}; }
   static Spelt gone(std::string_view flag) { return one("~" + std::string(flag), ""); }
   /// Takes out those that the command has.
@@ -159,9 +162,18 @@ class Speller {
         return {{}, fmt::format("{}'s servers take all of their GPUs", t_.family->name)};
       return one("--rollout-num-gpus-per-engine", fmt::format("{}", to->tensor * to->pipeline));
     }
+    return of_server("--sglang-");
+  }
+  Spelt teacher(const Served& server) const {
+    if (knob_ != "layout") return of_server(t_.family->second_servers);
+    const std::optional<Layout> to = layout_of(value_);
+    if (!to || to->world() != server.gpus || to->pipeline != server.stages || to->expert != server.experts) return no_word();
+    return one(server.engine_flag, fmt::format("{}", to->tensor * to->pipeline));
+  }
+  Spelt of_server(std::string_view prefix) const {
     const FlagRow* row = row_of_server(knob_);
     if (row == nullptr || value_ == "auto") return no_word();
-    const std::string flag = fmt::format("--sglang-{}", usual_of(*row));
+    const std::string flag = fmt::format("{}{}", prefix, usual_of(*row));
     if (!is_switch(row->means)) return one(flag, value_);
     return value_ == "true" ? one(flag, "") : gone(flag);
   }
@@ -189,6 +201,10 @@ std::string flag_of(const SlimeText& text, std::string_view knob) {
     const FlagRow* row = row_of_server(name);
     return row == nullptr ? std::string() : fmt::format("--sglang-{}", usual_of(*row));
   }
+  if (role == "teacher" && !text.family->second_servers.empty()) {
+    const FlagRow* row = row_of_server(name);
+    return row == nullptr ? std::string() : fmt::format("{}{}", text.family->second_servers, usual_of(*row));
+  }
   const Row* row = row_of_trainer(name);
   return row == nullptr ? std::string() : std::string(row->flag);
 }
@@ -198,8 +214,10 @@ std::string said(const SlimeText& text, const std::string& flag) {
   if (const megatron::Flag* of_megatron = megatron::find_flag(flag))
     return text.megatron.given(of_megatron->name) ? word(text.megatron.value(of_megatron->name)) : "";
   if (const Flag* own = find_flag(text.release, flag)) return text.own.given(own->name) ? word(text.own.value(own->name)) : "";
-  for (const ServerFlag& one : text.server)
-    if ("--sglang-" + one.name == flag) return one.values.empty() ? "true" : one.values.front();
+  for (const auto& [prefix, flags] :
+       {std::pair{std::string("--sglang-"), &text.server}, std::pair{std::string(text.family->second_servers), &text.second}})
+    for (const ServerFlag& one : *flags)
+      if (prefix + one.name == flag) return one.values.empty() ? "true" : one.values.front();
   return {};
 }
 

@@ -35,6 +35,7 @@ class SlimeWords : public TextWords {
   std::string_view guide_source() const override { return family_.guide_source; }
   /// The arrays of slime's scripts: PERF_ARGS has Megatron's degrees and budgets, SGLANG_ARGS the servers' flags.
   std::string_view neighbour_of(std::string_view flag) const override {
+    if (flag.starts_with("--teacher-")) return "--opd-type";
     return flag.starts_with("--sglang-") ? "--rollout-num-gpus-per-engine" : "--tensor-model-parallel-size";
   }
 
