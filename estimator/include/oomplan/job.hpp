@@ -412,6 +412,7 @@ struct TrainingLoop {
   bool host_optimizer = false;    ///< an optimizer on the host runs beside a trainer that is paused
   bool pauses_whole = false;      ///< what a saver pauses is all that PyTorch has, and communicators go with it
   bool gathers_buckets = false;   ///< weights go to the servers in buckets of Megatron's own parameters
+  bool checkpoint_engine = false;  ///< ... by an engine for it, too; servers on other GPUs of a machine may map the buckets
   bool operator==(const TrainingLoop&) const = default;
 };
 
@@ -615,6 +616,8 @@ struct Cluster {
 struct Sync {
   SyncBy by = SyncBy::none;
   Bytes bucket = kGiB;  ///< weight_chunked_mem_mb, update_weights_bucket_megabytes
+  bool bridge = false;  ///< Megatron-Bridge makes the checkpoint's tensors of Megatron's parameters
+  bool checkpoint_engine = false;  ///< Relax's: it sends the weights to servers and forward-only roles on GPUs of their own
 };
 
 /// Where a value comes from.

@@ -536,8 +536,14 @@ class Validator {
       refuse(!loop.ipc ? "disk" : "ipc or disk", "NCCL cannot connect two processes on one GPU");
     else if (by == SyncBy::ipc && !loop.ipc)
       refuse(shared ? "disk" : "nccl or disk", fmt::format("{} has no weight update by CUDA IPC", loop.name));
-    else if (by == SyncBy::ipc && !shared)
+    else if (by == SyncBy::ipc && !shared && !loop.checkpoint_engine)
       refuse("nccl or disk", "CUDA IPC connects processes of one GPU");
+    if (job_.sync.bridge && !loop.gathers_buckets)
+      problem("sync.bridge", "true", "false", fmt::format("{} does not send weights in Megatron's buckets", loop.name));
+    if (job_.sync.checkpoint_engine && !loop.checkpoint_engine)
+      problem("sync.checkpoint_engine", "true", "false", fmt::format("{} has no checkpoint engine", loop.name));
+    else if (job_.sync.checkpoint_engine && by != SyncBy::nccl)
+      problem("sync.checkpoint_engine", "true", "false, or sync.by: nccl", "the checkpoint engine sends over NCCL");
     if (by != SyncBy::none && loop.adapters_update) check_slots(actor->trainer.lora, *rollout);
   }
 
