@@ -107,7 +107,10 @@ class Bridge:
         size = lambda group: 1 if group is None else len(WORLD.members(group))  # noqa: E731
         module("megatron.core.utils", get_pg_rank=lambda _group: 0, get_pg_size=size)
         module("megatron.core.models.gpt.gpt_model", GPTModel=object)
-        for name in ("megatron.core.models.gpt.gpt_layer_specs", "megatron.core.models.gpt.experimental_attention_variant_module_specs"):
+        for name in (
+            "megatron.core.models.gpt.gpt_layer_specs",
+            "megatron.core.models.gpt.experimental_attention_variant_module_specs",
+        ):
             anything(name)
         expert = lambda name: int(re.search(r"(?:weight|bias|local_experts\.)(\d+)", name)[1])  # type: ignore[index]  # noqa: E731
         module("megatron.bridge.utils.common_utils", extract_expert_number_from_param=expert)
@@ -137,7 +140,9 @@ class Bridge:
         made = execute(f"megatron.bridge.models.{path.removesuffix('.py').replace('/', '.')}", self.at / path)
         bridge = getattr(made, name)()
         # what a bridge asks its checkpoint for
-        bridge.hf_config = types.SimpleNamespace(num_nextn_predict_layers=0, num_hidden_layers=row["layers"], num_experts=row["experts"])
+        bridge.hf_config = types.SimpleNamespace(
+            num_nextn_predict_layers=0, num_hidden_layers=row["layers"], num_experts=row["experts"]
+        )
         keys = ["model.layers.0.mlp.experts.gate_up_proj", "model.layers.0.mlp.experts.down_proj"]
         keeps = types.SimpleNamespace(get_all_keys=lambda: keys, has_glob=lambda _p: False)
         bridge.hf_pretrained = types.SimpleNamespace(config=bridge.hf_config, state=types.SimpleNamespace(source=keeps))
@@ -191,7 +196,13 @@ class Relax:
         module("relax.backends.megatron.sglang", FlattenedTensorBucket=Bucket, MultiprocessingSerializer=serializer)
         at, package = folder / "relax/backends/megatron/weight_update", "relax.backends.megatron.weight_update"
         module(f"{package}.hf_weight_iterator_direct", HfWeightIteratorDirect=None)
-        for name in ("common", "bridge_converter", "hf_weight_iterator_base", "hf_weight_iterator_bridge", "update_weight_from_tensor"):
+        for name in (
+            "common",
+            "bridge_converter",
+            "hf_weight_iterator_base",
+            "hf_weight_iterator_bridge",
+            "update_weight_from_tensor",
+        ):
             setattr(self, name.removeprefix("hf_").removeprefix("update_"), execute(f"{package}.{name}", at / f"{name}.py"))
         engine = folder / "relax/distributed/checkpoint_service/backends/device_direct.py"
         self.engine = execute("relax.distributed.checkpoint_service.backends.device_direct", engine)
@@ -241,7 +252,9 @@ class Relax:
             assert object_list is not None
             shift = row["experts"] // row["expert"]
             for i in range(len(object_list)):
-                object_list[i] = [re.sub(r"(weight)(\d+)$", lambda m, i=i: f"{m[1]}{int(m[2]) % shift + i * shift}", n) for n in obj]
+                object_list[i] = [
+                    re.sub(r"(weight)(\d+)$", lambda m, i=i: f"{m[1]}{int(m[2]) % shift + i * shift}", n) for n in obj
+                ]
 
         dist.all_gather_object = gather  # type: ignore[assignment]
         real = made._update_bucket_weights_from_distributed
@@ -268,7 +281,9 @@ class Said:
                 shape = list(info.shape)
                 shape[info.attrs["partition_dim"]] *= row["expert_tensor"]
                 made = iterator._bridge_converter.convert(info.name, torch.empty(shape, dtype=info.dtype, device="meta"))
-                self.words[info.name] = [(name, types.SimpleNamespace(ndim=t.ndim, shape=t.shape, dtype=t.dtype)) for name, t in made]
+                self.words[info.name] = [
+                    (name, types.SimpleNamespace(ndim=t.ndim, shape=t.shape, dtype=t.dtype)) for name, t in made
+                ]
         code._compute_slot_size = self.asked
         dist.all_reduce = self.all_reduce  # type: ignore[assignment]
         torch.Tensor.item = lambda _t: self.answer  # type: ignore[method-assign,assignment,return-value]
@@ -281,7 +296,11 @@ class Said:
     def all_reduce(self, tensor: torch.Tensor, op: Any = None, group: Any = None) -> None:
         ranks = WORLD.members(group)
         own = WORLD.row["experts"] // WORLD.row["expert"]
-        here = [info for info in self.infos if group == "ep" or int(re.search(r"weight(\d+)$", info.name)[1]) // own == WORLD.expert_rank()]  # type: ignore[index]
+        here = [
+            info
+            for info in self.infos
+            if group == "ep" or int(re.search(r"weight(\d+)$", info.name)[1]) // own == WORLD.expert_rank()
+        ]  # type: ignore[index]
         names = {info.name for info in here}
         said = [self.words[info.name] if info.name in names else None for info in self.infos]
         if tensor.numel() == 1:
@@ -303,14 +322,27 @@ class Slime:
         module("slime.utils.distributed_utils", get_gloo_group=lambda: "gloo", init_process_group=lambda **_k: "all")
         import contextlib
 
-        module("slime.utils.megatron_bridge_utils", patch_megatron_model=lambda _m: contextlib.nullcontext(), patch_auto_bridge_hf_config=lambda b: b)
+        module(
+            "slime.utils.megatron_bridge_utils",
+            patch_megatron_model=lambda _m: contextlib.nullcontext(),
+            patch_auto_bridge_hf_config=lambda b: b,
+        )
         sys.modules["slime.utils"].megatron_bridge_utils = sys.modules["slime.utils.megatron_bridge_utils"]  # type: ignore[attr-defined]
         chunking = "slime/utils/iter_utils.py" if release in ("0.2.0", "0.2.1") else "slime/utils/misc.py"
         self.load(clone, TAGS[release], chunking, only="chunk_named_params_by_size")
-        module(f"{self.PACKAGE}.sglang", FlattenedTensorBucket=Bucket, MultiprocessingSerializer=types.SimpleNamespace(serialize=lambda *_a, **_k: ""))
-        unpadded = lambda args, megatron_param_name, hf_param_name, param: without_padding(megatron_param_name, param, args.vocab_size)  # noqa: E731, ARG005
+        module(
+            f"{self.PACKAGE}.sglang",
+            FlattenedTensorBucket=Bucket,
+            MultiprocessingSerializer=types.SimpleNamespace(serialize=lambda *_a, **_k: ""),
+        )
+        unpadded = lambda args, megatron_param_name, hf_param_name, param: without_padding(
+            megatron_param_name, param, args.vocab_size
+        )  # noqa: E731, ARG005
         module(f"{self.PACKAGE}.megatron_to_hf", postprocess_hf_param=unpadded)
-        module(f"{self.PACKAGE}.megatron_to_hf.processors", quantize_params=lambda args, megatron_name, converted_named_params, quantization_config: converted_named_params)  # noqa: ARG005
+        module(
+            f"{self.PACKAGE}.megatron_to_hf.processors",
+            quantize_params=lambda args, megatron_name, converted_named_params, quantization_config: converted_named_params,
+        )  # noqa: ARG005
         module(f"{self.PACKAGE}.misc_utils", strip_param_name_prefix=without_module)
         at = f"{self.PACKAGE}.update_weight"
         anything(f"{at}.update_weight_from_distributed")
@@ -406,7 +438,9 @@ class Slime:
 
         mapping.broadcast_obj_from_pp_rank = object_from_stage
         mapping.broadcast_from_pp_rank = tensor_from_stage
-        updater = self.tensor.UpdateWeightFromTensor(args, [chunk], weights_getter=lambda: host, model_name="", quantization_config=None)
+        updater = self.tensor.UpdateWeightFromTensor(
+            args, [chunk], weights_getter=lambda: host, model_name="", quantization_config=None
+        )
         updater._ipc_engine, updater._ipc_gather_src, updater._ipc_gather_group = Anything(), WORLD.rank, "all"
         updater.rollout_engines, updater.use_distribute = [], False
         send = Bucket.get_flattened_tensor

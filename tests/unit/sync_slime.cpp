@@ -1,5 +1,5 @@
-// Weight updates of slime's and Relax's trainers against what their own code reached (tests/data/executed_slime_update.jsonl, made by
-// benchmarks/oracle/execute_slime_update.py, and executed_bridge_update.jsonl, made by execute_bridge_update.py).
+// Weight updates of slime's and Relax's trainers against what their own code reached (tests/data/executed_slime_update.jsonl,
+// made by benchmarks/oracle/execute_slime_update.py, and executed_bridge_update.jsonl, made by execute_bridge_update.py).
 #include <doctest/doctest.h>
 
 #include <fmt/format.h>

@@ -6,8 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "catalog/parameters.hpp"
 #include "job/model_makers.hpp"
 #include "layers/megatron.hpp"
+#include "layers/megatron_lora.hpp"
 #include "training/megatron_plan.hpp"
 
 namespace oomplan {
@@ -33,7 +35,7 @@ struct Row {
 
 /// Who makes the checkpoint's tensors of Megatron's parameters.
 struct Converter {
-  bool bridge = false;        ///< Megatron-Bridge; else the framework's own functions
+  bool bridge = false;         ///< Megatron-Bridge; else the framework's own functions
   bool joins_experts = false;  ///< ... puts gate and up of an expert together by a copy
 };
 /// FusedGatedExpertMapping of checkpoints whose experts are one tensor (megatron/bridge/models/qwen_vl/{qwen3_vl_bridge,
@@ -124,8 +126,8 @@ class LayerRows {
     vector("self_attention.linear_attn.norm.weight", m.linear_value_dim);
     matrix("self_attention.linear_attn.out_proj.weight", h_, values, Cut::none);
   }
-  /// Megatron-core's layer (megatron/core/ssm/gated_delta_net.py, 0.16 to 0.18), split over the tensor ranks. Its products' weight
-  /// is put in the checkpoint's order by copies of copies (GDNLinearMappingSeparate).
+  /// Megatron-core's layer (megatron/core/ssm/gated_delta_net.py, 0.16 to 0.18), split over the tensor ranks. Its products'
+  /// weight is put in the checkpoint's order by copies of copies (GDNLinearMappingSeparate).
   void gated_delta_net(std::int64_t keys, std::int64_t values) {
     const Mixer& m = l_.mixer;
     const std::int64_t all = 2 * keys + 2 * values + 2 * m.linear_value_heads;
@@ -196,6 +198,7 @@ class Buckets {
  public:
   Buckets(const Architecture& a, const Trainer& t, const BucketForm& form)
       : a_(a), t_(t), alone_(form.gathers_alone), by_(converter_of(a, form.bridge)) {
+    if (form.merges) adapters_ = megatron_adapters(t);
     out_.storage = out_.wire = DType::bf16;
   }
 
@@ -220,6 +223,7 @@ class Buckets {
     t.are = row.are;
     t.converting = bytes_of(row.beside * columns, row.format);
     t.paired = row.paired;
+    if (beside_adapter(row.name)) t.adapter = bytes_of(adapters_.rank * (row.rows + row.columns), DType::fp32);
     out_.tensors.push_back(std::move(t));
     return known_[key] = static_cast<std::uint32_t>(out_.tensors.size() - 1);
   }
@@ -228,6 +232,26 @@ class Buckets {
   }
   std::uint32_t vocabulary(const std::string& name) {
     return add(name, {name, a_.vocab, a_.hidden, Cut::tensor}, megatron_vocab(a_, t_));
+  }
+  /// A vision tower that the trainer has, too: under the checkpoint's names. Queries, keys and values are put together again
+  /// (ConcatenatedQKVMapping).
+  void tower() {
+    if (!by_.bridge) return;
+    std::int32_t at = 0;
+    for (const Parameter& p : parameters(a_)) {
+      if (p.part != ParameterPart::tower || p.kind == ParameterKind::table || p.shape.empty()) continue;
+      Row row{p.name, p.shape[0], p.shape.size() > 1 ? p.elements() / p.shape[0] : 0};
+      const bool in_blocks = p.name.find(".blocks.") != std::string::npos || p.name.find(".merger") != std::string::npos;
+      row.cut = in_blocks && row.columns > 0 ? Cut::tensor : Cut::none;
+      if (p.name.find("qkv") != std::string::npos) {
+        row.parts = {row.rows};
+        row.are = Forms::copies;
+        row.beside = row.rows;
+        row.converted = true;
+      }
+      const std::uint32_t tensor = add("tower." + p.name, row);
+      for (std::int64_t i = 0; i < p.layers * p.copies; ++i) step(tensor, 0, at++);
+    }
   }
   void norm_of_all() { step(add("final", {"decoder.final_layernorm.weight", a_.hidden}), 0, 0); }
   void embedding() { step(vocabulary("embedding.word_embeddings.weight"), 0, 0); }
@@ -254,8 +278,14 @@ class Buckets {
   const Trainer& t_;
 
  private:
+  bool beside_adapter(std::string_view name) const {
+    return (adapters_.qkv && name.ends_with("linear_qkv.weight")) || (adapters_.proj && name.ends_with("linear_proj.weight")) ||
+           (adapters_.fc1 && name.ends_with("linear_fc1.weight")) || (adapters_.fc2 && name.ends_with("linear_fc2.weight"));
+  }
+
   bool alone_;
   Converter by_;
+  MegatronAdapters adapters_;
   SyncModel out_;
   std::map<std::string, std::uint32_t> known_;
   std::map<std::size_t, LayerRows> layers_;
@@ -345,6 +375,7 @@ SyncModel megatron_buckets(const Architecture& a, const Trainer& t, const Bucket
   layers([&](const Row& row) { return !form.bridge || !row.expert; });
   out.embedding();
   if (!a.tied || t.layout.pipeline > 1) out.output();
+  out.tower();
   SyncModel made = out.close();
   if (form.bridge) made.stages = stages_of(a, t);
   for (const LayerRun& run : a.runs)
@@ -357,6 +388,7 @@ SyncModel megatron_stage_buckets(const Architecture& a, const Trainer& t, std::i
   Buckets out(a, t, form);
   const auto chunks = megatron_layers(a, t, stage);
   const bool first = stage == 0, last = stage + 1 == t.layout.pipeline;
+  if (first) out.tower();
   if (first) out.embedding();
   for (const bool experts : {false, true}) {
     std::int64_t layer = 0;

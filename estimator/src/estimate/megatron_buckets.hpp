@@ -10,10 +10,12 @@ struct BucketForm {
   bool gathers_alone = false;  ///< also a rank that splits matrices with no other gathers them
   bool bridge = false;         ///< Megatron-Bridge makes them; experts go in front
   bool exports = false;        ///< ... in its own order, of experts those of a rank
+  bool merges = false;         ///< adapters of LoRA are merged into what they stand beside
 };
 
 /// All of a model, in the order of names: on shared GPUs every rank puts the same parameters in its buckets
-/// (slime/backends/megatron_utils/update_weight/hf_weight_iterator_direct.py, 0.2.0 to 0.3.1; Relax's hf_weight_iterator_bridge.py).
+/// (slime/backends/megatron_utils/update_weight/hf_weight_iterator_direct.py, 0.2.0 to 0.3.1; Relax's
+/// hf_weight_iterator_bridge.py).
 SyncModel megatron_buckets(const Architecture&, const Trainer&, const BucketForm&);
 
 /// What a stage has: first all but the experts, then a rank's experts, each with those of the ranks that share them

@@ -7,6 +7,7 @@
 #include "estimate/communicators.hpp"
 #include "estimate/megatron_buckets.hpp"
 #include "estimate/timeline.hpp"
+#include "job/placement.hpp"
 
 namespace oomplan {
 namespace {
@@ -55,7 +56,20 @@ std::int64_t fullest_expert_rank(const SyncPlan& plan, std::int64_t ranks) {
   return fullest;
 }
 
-void send_on_shared_gpus(RoleRun& from, RoleRun& to, const Release& release, SyncPoint point, const BucketForm& form) {
+/// A machine of the servers has no rank of the actor: buckets cannot be mapped there
+/// (relax/backends/megatron/weight_update/update_weight_from_tensor.py: connect_rollout_engines, commit 10077e0a).
+bool on_other_machines(const Job& job, const Role& actor, const Role& rollout) {
+  std::pair<std::int64_t, std::int64_t> ends, server_ends;
+  for (const GpuRange& range : placement(job)) {
+    if (range.role == actor.name) ends = {range.first, range.end() - 1};
+    if (range.role == rollout.name) server_ends = {range.first, range.end() - 1};
+  }
+  const std::int64_t each = std::max<std::int64_t>(1, job.cluster.gpus_per_node);
+  return server_ends.first / each < ends.first / each || server_ends.second / each > ends.second / each;
+}
+
+void send_on_shared_gpus(RoleRun& from, RoleRun& to, const Release& release, SyncPoint point, const BucketForm& form,
+                         bool apart) {
   const Trainer& t = from.role->trainer;
   SyncModel all = megatron_buckets(*from.role->architecture, t, form);
   if (!form.bridge && release.does("routes_experts") && routes_experts(*from.role, *to.role)) {
@@ -73,6 +87,10 @@ void send_on_shared_gpus(RoleRun& from, RoleRun& to, const Release& release, Syn
       point.expert_rank = fullest_expert_rank(plan_sync(*from.sync_model, point), t.layout.expert);
   }
   for (auto& plan : from.send) plan = plan_sync(*from.sync_model, point);
+  if (apart) {  // what is broadcast has been converted, and arrives tensor by tensor
+    point.way = SyncWay::stage_buckets;
+    point.sender = false;
+  }
   to.receive = plan_sync(*from.sync_model, point);
 }
 
@@ -82,8 +100,7 @@ void send_by_stages(RoleRun& from, RoleRun& to, SyncPoint point, const BucketFor
   from.stage_models.clear();
   const SyncPlan* largest = nullptr;
   for (std::int64_t stage = 0; stage < t.layout.pipeline; ++stage) {
-    from.stage_models.push_back(
-        std::make_shared<SyncModel>(megatron_stage_buckets(*from.role->architecture, t, stage, form)));
+    from.stage_models.push_back(std::make_shared<SyncModel>(megatron_stage_buckets(*from.role->architecture, t, stage, form)));
     auto& plans = from.stage_sends[static_cast<std::size_t>(stage)];
     for (const bool first : {true, false}) {
       point.sender = first;
@@ -104,16 +121,21 @@ void send_in_buckets(RoleRun& from, RoleRun& to, const Job& job, const Catalog& 
   point.empties_between = release.does("empties_cache_between_buckets");
   point.converts_first = release.does("converts_before_sending");
   point.keeps_gathered = job.sync.checkpoint_engine;
+  point.empties_behind = release.does("empties_cache_behind_update");
   const bool shared = point.way == SyncWay::shared_buckets;
   // NCCL's updates have the framework's own functions, whatever makes the model; the checkpoint engine has Megatron-Bridge's
   // (relax/backends/megatron/weight_update/update_weight_from_distributed.py; relax/distributed/checkpoint_service/backends/
-  // device_direct.py, commit e38d4faa; slime/backends/megatron_utils/update_weight/update_weight_from_distributed.py, 0.2.0 to 0.3.0)
-  BucketForm form{release.does("gathers_alone"), job.sync.bridge && (shared || job.sync.checkpoint_engine), false};
+  // device_direct.py, commit e38d4faa; slime/backends/megatron_utils/update_weight/update_weight_from_distributed.py, 0.2.0 to
+  // 0.3.0)
+  BucketForm form{release.does("gathers_alone"), job.sync.bridge && (shared || job.sync.checkpoint_engine)};
+  // an update of adapters alone is less than the first one, which brings the base
+  form.merges = from.role->trainer.lora.rank > 0 && to.role->server.lora.slots == 0;
   form.exports = form.bridge && release.does("exports_through_bridge");
   if (form.exports) form.gathers_alone = false;
   if (form.bridge) point.keeps_last = release.does("keeps_last_chunk");
   if (shared)
-    send_on_shared_gpus(from, to, release, point, form);
+    send_on_shared_gpus(from, to, release, point, form,
+                        !share_gpus(job, *from.role, *to.role) && on_other_machines(job, *from.role, *to.role));
   else
     send_by_stages(from, to, point, form);
 }

@@ -231,6 +231,8 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
       for (auto& r : runs) r.empties_behind_training |= learns(*r.role) && share_gpus(job, *actor, *r.role);
     if (t.loop.gathers_buckets) {
       send_in_buckets(*from, to, job, catalog, point);
+      for (auto& other : runs)
+        if (job.sync.checkpoint_engine && follows_actor(*other.role)) other.receive = to.receive;
       continue;
     }
     if (actor->engine == EngineKind::archon) {

@@ -523,14 +523,14 @@ class Validator {
     };
     if (by != SyncBy::none && !loop.of_framework)
       refuse("none", "PyTorch alone brings no weight update");
-    else if (by != SyncBy::none && actor->trainer.lora.rank > 0 && !loop.adapters_update)
+    else if (by != SyncBy::none && actor->trainer.lora.rank > 0 && !loop.adapters_update && !loop.checkpoint_engine)
       refuse("none", "not supported yet: the weight update of LoRA adapters");
     else if (by == SyncBy::disk && loop.gathers_buckets)
       refuse(shared ? "ipc" : "nccl", "not supported yet: a weight update through files");
     else if (actor->trainer.lora.rank > 0 && loop.summons_adapters && by != SyncBy::none && by != SyncBy::ipc)
       refuse("none", fmt::format("not supported yet: the weight update of {}'s LoRA adapters to servers on GPUs of their own",
                                  loop.name));
-    else if (by == SyncBy::nccl && actor->trainer.lora.rank > 0 && rollout->engine == EngineKind::sglang)
+    else if (by == SyncBy::nccl && actor->trainer.lora.rank > 0 && rollout->engine == EngineKind::sglang && !loop.gathers_buckets)
       refuse("disk", "AReaL brings LoRA adapters to SGLang through files only");
     else if (shared && by == SyncBy::nccl)
       refuse(!loop.ipc ? "disk" : "ipc or disk", "NCCL cannot connect two processes on one GPU");

@@ -1,14 +1,14 @@
 // Weight updates through Megatron-Bridge: Relax's on shared GPUs, slime's of 0.2.0 to 0.3.0.
 //
-// Relax (relax/backends/megatron/weight_update/hf_weight_iterator_bridge.py, commits e38d4faa and 29e43c4c) goes through buckets of
-// Megatron's parameters, of experts first. Of every parameter of a bucket all ranks have a part: loaded from the host, or an empty
-// one. One by one they are gathered over the tensor ranks. An expert is converted where it is, and kept; then stage ranks, then
-// expert ranks broadcast what each of them has as one tensor of bytes. Other parameters are broadcast first and converted on every
-// rank. slime (slime/backends/megatron_utils/update_weight/hf_weight_iterator_bridge.py) hands its parameters to Megatron-Bridge's
-// export one by one, which gathers an expert over the expert ranks as well.
+// Relax (relax/backends/megatron/weight_update/hf_weight_iterator_bridge.py, commits e38d4faa and 29e43c4c) goes through buckets
+// of Megatron's parameters, of experts first. Of every parameter of a bucket all ranks have a part: loaded from the host, or an
+// empty one. One by one they are gathered over the tensor ranks. An expert is converted where it is, and kept; then stage ranks,
+// then expert ranks broadcast what each of them has as one tensor of bytes. Other parameters are broadcast first and converted on
+// every rank. slime (slime/backends/megatron_utils/update_weight/hf_weight_iterator_bridge.py) hands its parameters to
+// Megatron-Bridge's export one by one, which gathers an expert over the expert ranks as well.
 //
-// What has been converted is dealt into chunks, whatever bucket it is of. A chunk is put in one tensor, which the server maps; the
-// chunk that was sent last stays a name until the next one is full. Views keep what they are views of.
+// What has been converted is dealt into chunks, whatever bucket it is of. A chunk is put in one tensor, which the server maps;
+// the chunk that was sent last stays a name until the next one is full. Views keep what they are views of.
 //
 // Legend: S bytes of a bucket, s of it those of the rank's own experts, C a chunk. A bucket of experts: S/t + S, then S + s.
 #pragma once
@@ -35,7 +35,7 @@ class BridgeSender {
     std::size_t last = kNone;  // the loop's name for a bucket's last parameter
     for (const SyncBucket& bucket : p_.buckets) {
       std::vector<std::size_t> parts;
-      for (std::size_t i = bucket.first; i < bucket.last; ++i) parts.push_back(hold(part_site(i), i));
+      for (std::size_t i = bucket.first; i < bucket.last; ++i) parts.push_back(merged(i, hold(part_site(i), i)));
       drop(last);
       if (of(bucket.first).expert)
         experts(bucket, parts);
@@ -89,9 +89,7 @@ class BridgeSender {
   const SyncTensor& of(std::size_t i) const { return p_.model->tensors[tensor(i)]; }
   SiteRef part_site(std::size_t i) { return of(i).part > 0 ? sites_.part(tensor(i)) : sites_.gathered(tensor(i)); }
 
-  std::size_t hold(const SiteRef& site, std::size_t i) {
-    return hold(site, p_.model->order[i].layer, p_.model->order[i].copy);
-  }
+  std::size_t hold(const SiteRef& site, std::size_t i) { return hold(site, p_.model->order[i].layer, p_.model->order[i].copy); }
   std::size_t hold(const SiteRef& site, std::int32_t layer, std::int64_t copy) {
     r_.alloc(site, Index(layer), Index(copy));
     std::size_t at = held_.size();
@@ -154,6 +152,26 @@ class BridgeSender {
     return out;
   }
 
+  /// LoRAMerge.merge on the rank that has a parameter (hf_weight_iterator_bridge.py: _merge_base_with_adapter, redai-studio/Relax
+  /// 29e43c4c; megatron/bridge/peft/lora.py, 2faedbf6): in fp32 the parameter, the product, that times its factor, their sum.
+  std::size_t merged(std::size_t i, std::size_t part) {
+    const SyncTensor& t = of(i);
+    if (t.adapter == 0 || !(has(i) && (!t.expert || rank_of(i) == p_.point.expert_rank))) return part;
+    const Bytes own = t.part > 0 ? t.part : t.stored;
+    const std::size_t pair = buffer("adapter in fp32", t.adapter);
+    const std::size_t base = buffer("merged in fp32", 2 * own), product = buffer("merged in fp32", 2 * own);
+    const std::size_t scaled = buffer("merged in fp32", 2 * own);
+    drop(product);
+    const std::size_t sum = buffer("merged in fp32", 2 * own);
+    drop(base);
+    drop(scaled);
+    const std::size_t merged = buffer("merged", own);
+    drop(sum);
+    drop(pair);
+    drop(part);
+    return merged;
+  }
+
   void others(const SyncBucket& bucket, const std::vector<std::size_t>& parts) {
     for (std::size_t i = bucket.first; i < bucket.last; ++i) {
       const std::size_t whole = gather(i, parts[i - bucket.first]);
@@ -189,9 +207,8 @@ class BridgeSender {
     parts = {last};
     if (at.stages > 1) {
       const std::size_t asked = buffer("words of a bucket", words(bucket));
-      broadcast(bucket, made, at.stages, at.stage, [&](std::size_t i) {
-        return rank_of(i) == at.expert_rank ? stage_of(i) : -1;
-      });
+      broadcast(bucket, made, at.stages, at.stage,
+                [&](std::size_t i) { return rank_of(i) == at.expert_rank ? stage_of(i) : -1; });
       drop(asked);
     }
     if (at.expert_ranks > 1) {

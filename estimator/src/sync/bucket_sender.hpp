@@ -92,7 +92,16 @@ class BucketSender {
       if (of(i).part > 0) free(i, sites_.part(tensor(i)));
   }
   void convert(std::size_t i) {
+    merge(i);
     if (of(i).converted > 0) alloc(i, sites_.converted(tensor(i)));
+  }
+  /// Relax's checkpoint engine merges an adapter into the whole parameter (device_direct.py: _merge_full_base, redai-studio/Relax
+  /// 0a91dd1d): in fp32 three times as much at once.
+  void merge(std::size_t i) {
+    if (of(i).adapter == 0) return;
+    const SiteRef site = sites_.buffer("merged in fp32", 6 * of(i).stored + of(i).adapter);
+    r_.alloc(site);
+    r_.free(site);
   }
   void forget(const SyncBucket& bucket) {
     for (std::size_t i = bucket.first; i < bucket.last; ++i)
@@ -156,8 +165,12 @@ class BucketSender {
   void experts(const SyncBucket& bucket) {
     if (held_ >= 0) close();
     const bool first = bucket.first == 0 || !of(bucket.first - 1).expert;
-    for (std::size_t i = bucket.first + (first ? 0 : 1); i < bucket.last; ++i) gather(i);
-    if (bucket.last < p_.model->order.size()) gather(bucket.last);
+    const auto own = [&](std::size_t i) {
+      gather(i);
+      merge(i);
+    };
+    for (std::size_t i = bucket.first + (first ? 0 : 1); i < bucket.last; ++i) own(i);
+    if (bucket.last < p_.model->order.size()) own(bucket.last);
     for (std::size_t i = bucket.first; i < bucket.last; ++i) {
       alloc(i, sites_.of_all_ranks(tensor(i)));
       alloc(i, sites_.all_flat(tensor(i)));

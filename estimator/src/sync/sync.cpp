@@ -44,6 +44,7 @@ class Sender {
         return;
       case SyncWay::stage_buckets:
         BucketSender<R>(r_, p_).of_stage();
+        if (p_.point.empties_behind) r_.trim();
         return;
       case SyncWay::bridge_buckets:
         BridgeSender<R>(r_, p_).shared();
