@@ -106,11 +106,29 @@ def test_what_is_paused_has_copies_on_the_host_by_release() -> None:
     assert 8 * 6 * 2.0e9 < old - new < 8 * 6 * 2.3e9
 
 
-def test_the_update_through_megatron_bridge_is_left_out_by_name(tmp_path: Path) -> None:
-    path = changed(tmp_path, ("   --use-dynamic-batch-size", "   --megatron-to-hf-mode bridge\n   --use-dynamic-batch-size"))
-    done = run("estimate", path, "--framework-version", "0.2.4")
-    assert "through Megatron-Bridge is not described" in done.stdout.replace("\n    ", " ")
-    assert "actor.send_weights" not in done.stdout
+BRIDGE = ("   --use-dynamic-batch-size", "   --megatron-to-hf-mode bridge\n   --use-dynamic-batch-size")
+OLD = ("--framework-version", "0.2.4")
+
+
+def test_the_update_through_megatron_bridge_goes_parameter_by_parameter(tmp_path: Path) -> None:
+    """The embedding is the largest: half of it, its pieces and the whole. NCCL's flat tensor goes before it is put together."""
+    path = changed(tmp_path, BRIDGE)
+    assert job(path, *OLD)["sync"] == {"by": "ipc", "bucket": "512MiB", "bridge": True}
+    tensors = phase(estimated(path, *OLD), "actor.send_weights")["by_category_bytes"]
+    assert tensors["communication"] == 5 * 152064 * 2560
+
+
+def test_megatron_bridge_changes_nothing_on_gpus_of_their_own(tmp_path: Path) -> None:
+    apart = ("   --colocate \\\n", "   --rollout-num-gpus 8 \\\n")
+    without, bridge = (phase(estimated(changed(tmp_path, apart, *more), *OLD), "actor.send_weights") for more in ((), (BRIDGE,)))
+    assert without == bridge
+
+
+def test_a_checkpoint_engine_is_relaxs(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(run("read", str(SCRIPT)).stdout)
+    done = run("check", str(tmp_path / "job.yaml"), "sync.checkpoint_engine=true")
+    assert done.returncode == 2
+    assert "slime has no checkpoint engine" in done.stderr
 
 
 def test_an_update_through_files_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-// Weight updates of slime's trainers against what its own code reached (tests/data/executed_slime_update.jsonl, made by
-// benchmarks/oracle/execute_slime_update.py).
+// Weight updates of slime's and Relax's trainers against what their own code reached (tests/data/executed_slime_update.jsonl,
+// made by benchmarks/oracle/execute_slime_update.py, and executed_bridge_update.jsonl, made by execute_bridge_update.py).
 #include <doctest/doctest.h>
 
 #include <fmt/format.h>
@@ -46,6 +46,7 @@ Architecture model_of(const Json& row) {
                    {"first_k_dense_replace", 0},
                    {"num_nextn_predict_layers", 0}});
   Architecture a = read_config(config.dump(), "model");
+  if (row["model"] == "glm45") a.family = "qwen3_5_moe";  // of which the experts are one tensor
   for (LayerRun& run : a.runs)
     if (row["bias"]) {
       Mixer& m = run.layer.mixer;
@@ -68,9 +69,9 @@ Job job_of(const Json& row) {
   actor.name = "actor";
   actor.engine = EngineKind::megatron;
   Trainer& t = actor.trainer;
-  t.framework = Framework::slime;
+  t.framework = row.value("framework", "slime") == "relax" ? Framework::relax : Framework::slime;
   t.framework_version = row["release"];
-  t.loop = training_loop(Framework::slime);
+  t.loop = training_loop(t.framework);
   t.layout = {row["data"], row["tensor"], row["pipeline"], 1, row["expert"], row["expert_tensor"]};
   if (row["colocated"]) actor.beside = "rollout";
   actor.architecture = std::make_shared<Architecture>(model_of(row));
@@ -111,6 +112,57 @@ TEST_CASE("buckets of a weight update of slime, on shared GPUs and on GPUs of th
     CAPTURE(line);
     CAPTURE(plan.send.peak);
     CHECK(std::abs(error) < 0.01);
+    CHECK(plan.send.net == 0);
+    ProgramWriter writer;
+    record_send(writer, plan);
+    CHECK(trace(writer.take()).span == plan.send);
+  }
+  CHECK(rows > 0);
+  MESSAGE(fmt::format("{} rows, worst {:.4f} %", rows, 100 * worst));
+}
+
+/// Of the rank that was executed.
+SyncPlan bridge_plan_of(const Job& job, const Json& row, SyncModel& model) {
+  SyncPoint point;
+  point.bucket = row["buffer"];
+  point.sender = row["sends"];
+  const Trainer& t = job.roles[1].trainer;
+  const bool relax = t.framework == Framework::relax;
+  const BucketForm form{true, true};
+  if (!row["colocated"]) {
+    point.way = SyncWay::stage_buckets;
+    point.converts_first = false;
+    point.keeps_gathered = true;
+    model = megatron_stage_buckets(*job.roles[1].architecture, t, row["stage"], form);
+    return plan_sync(model, point);
+  }
+  model = megatron_buckets(*job.roles[1].architecture, t, relax ? form : BucketForm{false, true, true});
+  point.way = relax ? SyncWay::bridge_buckets : SyncWay::bridge_export;
+  point.keeps_last = relax || row["release"] == "0.2.0";
+  point.keeps_sent = relax;
+  point.stages = row["pipeline"];
+  point.expert_ranks = row["expert"];
+  point.stage = row["stage"];
+  const std::int64_t of_stage = row["rank"].get<std::int64_t>() % (t.layout.tensor * t.layout.data);
+  point.expert_rank = of_stage / t.layout.expert_tensor % t.layout.expert;
+  return plan_sync(model, point);
+}
+
+TEST_CASE("weight updates through Megatron-Bridge and by Relax's checkpoint engine are as executed") {
+  std::ifstream file(OOMPLAN_SOURCE_DIR "/tests/data/executed_bridge_update.jsonl");
+  int rows = 0;
+  double worst = 0;
+  for (std::string line; std::getline(file, line); ++rows) {
+    const Json row = Json::parse(line);
+    const Job job = job_of(row);
+    SyncModel model;
+    const SyncPlan plan = bridge_plan_of(job, row, model);
+    const auto measured = row["peak"].get<double>();
+    const double error = measured == 0 ? static_cast<double>(plan.send.peak) : static_cast<double>(plan.send.peak) / measured - 1;
+    worst = std::max(worst, std::abs(error));
+    CAPTURE(line);
+    CAPTURE(plan.send.peak);
+    CHECK(std::abs(error) < 0.002);
     CHECK(plan.send.net == 0);
     ProgramWriter writer;
     record_send(writer, plan);

@@ -403,18 +403,19 @@ struct TrainingLoop {
   bool updates_by_files = false;  ///< adapters reach the servers in files that these read on the host: nothing is counted
   bool ipc = false;               ///< servers on the same GPUs map the trainer's buckets; else two buffers take turns
   // Megatron
-  bool runs_megatron = false;     ///< roles of RL may run on Megatron
-  bool pads_to_pages = false;     ///< packed tokens are padded to pages of 256 that the ranks can split
-  bool pads_vocab = true;         ///< embedding and output layer have rows that all ranks can split
-  bool balances_stages = false;   ///< layers are shared out by their parameters
-  bool fills_pipeline = false;    ///< a step has at least two micro-batches for every stage, and a multiple of the stages
-  bool loss_by_sequence = false;  ///< its loss copies each sequence out of the padding and takes rows in chunks
-  bool actor_loss = false;        ///< its loss of an actor stands behind the model, with a value head for critics
-  bool adapters_outside = false;  ///< adapters lie outside of the flat buffers
-  bool says_loss = false;         ///< the loss behind the model is the one that cross_entropy says
-  bool host_optimizer = false;    ///< an optimizer on the host runs beside a trainer that is paused
-  bool pauses_whole = false;      ///< what a saver pauses is all that PyTorch has, and communicators go with it
-  bool gathers_buckets = false;   ///< weights go to the servers in buckets of Megatron's own parameters
+  bool runs_megatron = false;      ///< roles of RL may run on Megatron
+  bool pads_to_pages = false;      ///< packed tokens are padded to pages of 256 that the ranks can split
+  bool pads_vocab = true;          ///< embedding and output layer have rows that all ranks can split
+  bool balances_stages = false;    ///< layers are shared out by their parameters
+  bool fills_pipeline = false;     ///< a step has at least two micro-batches for every stage, and a multiple of the stages
+  bool loss_by_sequence = false;   ///< its loss copies each sequence out of the padding and takes rows in chunks
+  bool actor_loss = false;         ///< its loss of an actor stands behind the model, with a value head for critics
+  bool adapters_outside = false;   ///< adapters lie outside of the flat buffers
+  bool says_loss = false;          ///< the loss behind the model is the one that cross_entropy says
+  bool host_optimizer = false;     ///< an optimizer on the host runs beside a trainer that is paused
+  bool pauses_whole = false;       ///< what a saver pauses is all that PyTorch has, and communicators go with it
+  bool gathers_buckets = false;    ///< weights go to the servers in buckets of Megatron's own parameters
+  bool checkpoint_engine = false;  ///< ... by an engine for it, too; servers on other GPUs of a machine may map the buckets
   bool operator==(const TrainingLoop&) const = default;
 };
 
@@ -621,7 +622,9 @@ struct Cluster {
 
 struct Sync {
   SyncBy by = SyncBy::none;
-  Bytes bucket = kGiB;  ///< weight_chunked_mem_mb, update_weights_bucket_megabytes
+  Bytes bucket = kGiB;             ///< weight_chunked_mem_mb, update_weights_bucket_megabytes
+  bool bridge = false;             ///< Megatron-Bridge makes the checkpoint's tensors of Megatron's parameters
+  bool checkpoint_engine = false;  ///< Relax's: it sends the weights to servers and forward-only roles on GPUs of their own
 };
 
 /// Where a value comes from.

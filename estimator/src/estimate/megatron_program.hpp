@@ -43,6 +43,7 @@ class MegatronProgram {
     if (kind == StepKind::log_probs) return log_probs();
     if (kind == StepKind::send) return send();
     if (kind == StepKind::sleep) return sleep();
+    if (kind == StepKind::receive) return receive();
   }
 
  private:
@@ -145,6 +146,13 @@ class MegatronProgram {
     wake(false);
     record_send(r_, *send_);
     doze();
+  }
+  /// Whole parameters of a bucket, of which the rank takes its part (relax/distributed/checkpoint_service/backends/
+  /// device_direct.py: recv_weight).
+  void receive() {
+    if (!run_.receive) return;
+    mark_(PhaseKind::receive_weights);
+    record_receive(r_, *run_.receive);
   }
   void train() {
     mark_(PhaseKind::forward);

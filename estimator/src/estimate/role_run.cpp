@@ -223,13 +223,16 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
   for (auto& to : runs) {
     if (to.role->kind != RoleKind::rollout) continue;  // a teacher's weights stay
     const Trainer& t = actor->trainer;
-    const bool same_gpu = share_gpus(job, *actor, *to.role);
+    // the same updater serves both where servers on other GPUs map the buckets, too
+    const bool same_gpu = share_gpus(job, *actor, *to.role) || (t.loop.checkpoint_engine && job.sync.by == SyncBy::ipc);
     SyncPoint point =
         sync_point(catalog.facts(), t.loop, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
     if (point.empties_first)
       for (auto& r : runs) r.empties_behind_training |= learns(*r.role) && share_gpus(job, *actor, *r.role);
     if (t.loop.gathers_buckets) {
       send_in_buckets(*from, to, job, catalog, point);
+      for (auto& other : runs)
+        if (job.sync.checkpoint_engine && follows_actor(*other.role)) other.receive = to.receive;
       continue;
     }
     if (actor->engine == EngineKind::archon) {

@@ -9,6 +9,8 @@ namespace oomplan {
 
 bool learns(const Role& r) { return r.kind == RoleKind::actor || r.kind == RoleKind::critic || r.kind == RoleKind::trainer; }
 
+bool follows_actor(const Role& r) { return r.kind == RoleKind::reference && r.name != "ref"; }
+
 std::string_view phase_word(PhaseKind p) {
   constexpr std::string_view kWords[] = {"load",      "start",  "generate", "sleep",    "wake",      "receive_weights",
                                          "log_probs", "values", "forward",  "backward", "optimizer", "send_weights",
@@ -120,6 +122,8 @@ Timeline timeline_of(const Job& job) {
       if (job.roles[i].kind == RoleKind::actor || job.roles[i].kind == RoleKind::trainer) s.push_back({i, StepKind::send});
     for (const auto i : servers)
       if (takes_weights(job.roles[i])) s.push_back({i, StepKind::receive});
+    for (const auto i : trainers)
+      if (job.sync.checkpoint_engine && follows_actor(job.roles[i])) s.push_back({i, StepKind::receive});
   }
   for (const auto i : trainers)
     if (job.roles[i].kind == RoleKind::actor || job.roles[i].kind == RoleKind::trainer) s.push_back({i, StepKind::save});

@@ -56,6 +56,8 @@ Timeline timeline_of(const Job&);
 
 /// Has the role an optimizer?
 bool learns(const Role&);
+/// A role for log-probs whose weights are the actor's of the last update; "ref" keeps those that it has loaded.
+bool follows_actor(const Role&);
 
 /// Do the two roles sit on the same GPUs?
 bool share_gpus(const Job&, const Role&, const Role&);

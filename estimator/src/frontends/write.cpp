@@ -28,6 +28,10 @@ bool has(const Knob& knob, const Role* role) {
   if (role == nullptr) return knob.of == KnobOf::job;
   return applies(knob, *role) && !(role->engine == EngineKind::megatron && foreign_to_megatron(*role, knob.key));
 }
+/// Flags of the weight update that one framework has are written where they are on.
+bool says_nothing(const Knob& knob, std::string_view value) {
+  return knob.of == KnobOf::job && knob.key.starts_with("sync.") && value == "false";
+}
 bool trains(const Job& job) {
   return std::any_of(job.roles.begin(), job.roles.end(), [](const Role& r) { return !r.serves(); });
 }
@@ -162,7 +166,7 @@ std::string write(const Job& job, const std::function<bool(const std::string&)>&
       const std::string key = key_of(role, knob.key);
       if (!has(knob, role) || !wanted(key)) continue;
       const std::string value = knob.get(job, role);
-      if (value.empty()) continue;
+      if (value.empty() || says_nothing(knob, value)) continue;
       lines.add(knob.key, scalar(knob, value), annotated ? comment_of(job, key) : "", role == nullptr ? 0 : 2);
     }
   };
@@ -231,7 +235,8 @@ std::string to_json(const Job& job) {
   const auto settings = [&](const Role* role) {
     nlohmann::ordered_json all = nlohmann::ordered_json::object();
     for (const auto& knob : knobs())
-      if (has(knob, role)) all[std::string(knob.key)] = json_value(knob, knob.get(job, role));
+      if (has(knob, role) && !says_nothing(knob, knob.get(job, role)))
+        all[std::string(knob.key)] = json_value(knob, knob.get(job, role));
     return all;
   };
   out["settings"] = settings(nullptr);

@@ -281,6 +281,8 @@ constexpr JobRow kJobs[] = {
     {"sync.bucket", "there is no server that takes weights", without_server},
     {"sync.bucket", "weights go by files, or not at all",
      [](const Job& j) { return j.sync.by == SyncBy::disk || j.sync.by == SyncBy::none; }},
+    {"sync.bridge", "there is no server that takes weights", without_server},
+    {"sync.checkpoint_engine", "there is no server that takes weights", without_server},
 };
 
 std::string_view why_idle(const Job& job, const Role& role, std::string_view knob) {

@@ -171,6 +171,10 @@ std::vector<Knob> job_rows() {
                        "--update-weight-buffer-size"),
                    {kMiB, kMemoryLimit.most}),
             "sends the weights in smaller pieces; the update takes longer"),
+      row("sync.bridge", of, flag, knob::flag<&Sync::bridge>(), semantics,
+          "slime's and Relax's updates: Megatron-Bridge makes the checkpoint's tensors (--megatron-to-hf-mode bridge)"),
+      row("sync.checkpoint_engine", of, flag, knob::flag<&Sync::checkpoint_engine>(), semantics,
+          "Relax: its checkpoint engine sends the weights to servers on GPUs of their own (--fully-async)"),
   };
 }
 

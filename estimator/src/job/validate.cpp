@@ -540,21 +540,27 @@ class Validator {
     };
     if (by != SyncBy::none && !loop.of_framework)
       refuse("none", "PyTorch alone brings no weight update");
-    else if (by != SyncBy::none && actor->trainer.lora.rank > 0 && !loop.adapters_update)
+    else if (by != SyncBy::none && actor->trainer.lora.rank > 0 && !loop.adapters_update && !loop.checkpoint_engine)
       refuse("none", "not supported yet: the weight update of LoRA adapters");
     else if (by == SyncBy::disk && loop.gathers_buckets)
       refuse(shared ? "ipc" : "nccl", "not supported yet: a weight update through files");
     else if (actor->trainer.lora.rank > 0 && loop.summons_adapters && by != SyncBy::none && by != SyncBy::ipc)
       refuse("none", fmt::format("not supported yet: the weight update of {}'s LoRA adapters to servers on GPUs of their own",
                                  loop.name));
-    else if (by == SyncBy::nccl && actor->trainer.lora.rank > 0 && rollout->engine == EngineKind::sglang)
+    else if (by == SyncBy::nccl && actor->trainer.lora.rank > 0 && rollout->engine == EngineKind::sglang && !loop.gathers_buckets)
       refuse("disk", "AReaL brings LoRA adapters to SGLang through files only");
     else if (shared && by == SyncBy::nccl)
       refuse(!loop.ipc ? "disk" : "ipc or disk", "NCCL cannot connect two processes on one GPU");
     else if (by == SyncBy::ipc && !loop.ipc)
       refuse(shared ? "disk" : "nccl or disk", fmt::format("{} has no weight update by CUDA IPC", loop.name));
-    else if (by == SyncBy::ipc && !shared)
+    else if (by == SyncBy::ipc && !shared && !loop.checkpoint_engine)
       refuse("nccl or disk", "CUDA IPC connects processes of one GPU");
+    if (job_.sync.bridge && !loop.gathers_buckets)
+      problem("sync.bridge", "true", "false", fmt::format("{} does not send weights in Megatron's buckets", loop.name));
+    if (job_.sync.checkpoint_engine && !loop.checkpoint_engine)
+      problem("sync.checkpoint_engine", "true", "false", fmt::format("{} has no checkpoint engine", loop.name));
+    else if (job_.sync.checkpoint_engine && by != SyncBy::nccl)
+      problem("sync.checkpoint_engine", "true", "false, or sync.by: nccl", "the checkpoint engine sends over NCCL");
     if (by != SyncBy::none && loop.adapters_update) check_slots(actor->trainer.lora, *rollout);
   }
 

@@ -43,7 +43,7 @@ class BucketSender {
       if (p_.point.empties_between) r_.trim();
     }
     if (p_.point.keeps_last && !p_.buckets.empty()) forget(p_.buckets.back());
-    if (p_.point.keeps_sent && !p_.buckets.empty()) r_.free(in_one_, Index(std::ssize(p_.buckets) - 1));
+    if (p_.point.keeps_sent && p_.point.flattens && !p_.buckets.empty()) r_.free(in_one_, Index(std::ssize(p_.buckets) - 1));
     if (p_.point.staging > 0) routed();
     r_.trim();  // the pool of these tensors goes
   }
@@ -92,13 +92,23 @@ class BucketSender {
       if (of(i).part > 0) free(i, sites_.part(tensor(i)));
   }
   void convert(std::size_t i) {
+    merge(i);
     if (of(i).converted > 0) alloc(i, sites_.converted(tensor(i)));
+  }
+  /// Relax's checkpoint engine merges an adapter into the whole parameter (device_direct.py: _merge_full_base, redai-studio/Relax
+  /// 0a91dd1d): in fp32 three times as much at once.
+  void merge(std::size_t i) {
+    if (of(i).adapter == 0) return;
+    const SiteRef site = sites_.buffer("merged in fp32", 6 * of(i).stored + of(i).adapter);
+    r_.alloc(site);
+    r_.free(site);
   }
   void forget(const SyncBucket& bucket) {
     for (std::size_t i = bucket.first; i < bucket.last; ++i)
       free(i, of(i).converted > 0 ? sites_.converted(tensor(i)) : sites_.gathered(tensor(i)));
   }
   void in_one_tensor(std::size_t bucket) {
+    if (!p_.point.flattens) return;
     const SiteRef last = std::exchange(in_one_, sites_.buffer("bucket in one tensor", sent_of(p_.buckets[bucket])));
     const Index at(static_cast<std::int64_t>(bucket));
     r_.alloc(in_one_, at);
@@ -138,35 +148,45 @@ class BucketSender {
       if (i == bucket.first && !p_.point.converts_first && held_ >= 0) close();
       convert(i);
       if (i == bucket.first && p_.point.converts_first && held_ >= 0) close();
-      if (of(i).converted > 0 && of(i).part > 0) free(i, sites_.gathered(tensor(i)));
+      if (of(i).converted > 0 && of(i).part > 0 && !p_.point.keeps_gathered) free(i, sites_.gathered(tensor(i)));
     }
     held_ = static_cast<std::int64_t>(&bucket - p_.buckets.data());
   }
   void close() {
     const SyncBucket& bucket = p_.buckets[static_cast<std::size_t>(held_)];
     for (std::size_t i = bucket.first; i < bucket.last; ++i) {
-      if (of(i).converted > 0)
-        free(i, sites_.converted(tensor(i)));
-      else if (of(i).part > 0)
-        free(i, sites_.gathered(tensor(i)));
+      if (of(i).converted > 0) free(i, sites_.converted(tensor(i)));
+      if (of(i).part > 0 && (of(i).converted == 0 || p_.point.keeps_gathered)) free(i, sites_.gathered(tensor(i)));
     }
     held_ = -1;
   }
   /// A rank's experts are gathered one by one, then those of all ranks at once, when the next bucket's first one is there; what
-  /// the handles keep goes when all are there.
+  /// the handles keep stays until all has been sent.
   void experts(const SyncBucket& bucket) {
     if (held_ >= 0) close();
     const bool first = bucket.first == 0 || !of(bucket.first - 1).expert;
-    for (std::size_t i = bucket.first + (first ? 0 : 1); i < bucket.last; ++i) gather(i);
-    if (bucket.last < p_.model->order.size()) gather(bucket.last);
+    const auto own = [&](std::size_t i) {
+      gather(i);
+      merge(i);
+    };
+    for (std::size_t i = bucket.first + (first ? 0 : 1); i < bucket.last; ++i) own(i);
+    if (bucket.last < p_.model->order.size()) own(bucket.last);
     for (std::size_t i = bucket.first; i < bucket.last; ++i) {
       alloc(i, sites_.of_all_ranks(tensor(i)));
       alloc(i, sites_.all_flat(tensor(i)));
     }
-    for (std::size_t i = bucket.first; i < bucket.last; ++i) free(i, sites_.all_flat(tensor(i)));
     for (std::size_t i = bucket.first; i < bucket.last; ++i)
       if (of(i).part > 0) free(i, sites_.gathered(tensor(i)));
-    for (std::size_t i = bucket.first; i < bucket.last; ++i) free(i, sites_.of_all_ranks(tensor(i)));
+    const auto each_converted = [&](auto&& act) {
+      for (std::size_t i = bucket.first; i < bucket.last && p_.point.sender; ++i)
+        if (of(i).converted > 0) act(i);
+    };
+    each_converted([&](std::size_t i) { alloc(i, sites_.converted(tensor(i))); });
+    each_converted([&](std::size_t i) { free(i, sites_.converted(tensor(i))); });
+    for (std::size_t i = bucket.first; i < bucket.last; ++i) {
+      free(i, sites_.all_flat(tensor(i)));
+      free(i, sites_.of_all_ranks(tensor(i)));
+    }
   }
 
   R& r_;

@@ -5,6 +5,7 @@
 
 #include <oomplan/units/errors.hpp>
 
+#include "sync/bridge_sender.hpp"
 #include "sync/bucket_sender.hpp"
 #include "sync/sync_sites.hpp"
 
@@ -43,6 +44,13 @@ class Sender {
         return;
       case SyncWay::stage_buckets:
         BucketSender<R>(r_, p_).of_stage();
+        if (p_.point.empties_behind) r_.trim();
+        return;
+      case SyncWay::bridge_buckets:
+        BridgeSender<R>(r_, p_).shared();
+        return;
+      case SyncWay::bridge_export:
+        BridgeSender<R>(r_, p_).exported();
         return;
     }
   }
@@ -167,6 +175,8 @@ void receive(R& r, const SyncPlan& p) {
     case SyncWay::none:
     case SyncWay::ipc:             // views of the sender's memory
     case SyncWay::shared_buckets:  // so they are
+    case SyncWay::bridge_buckets:
+    case SyncWay::bridge_export:
     case SyncWay::disk:
       return;  // from the host straight into the parameters
     case SyncWay::double_buffer: {
@@ -200,12 +210,15 @@ void receive(R& r, const SyncPlan& p) {
 
 /// On shared GPUs slime counts every parameter of a rank as one of those that ranks share; of a stage experts go behind all else.
 std::vector<SyncBucket> pack(const SyncModel& m, const SyncPoint& point) {
-  const bool counts = point.way == SyncWay::shared_buckets, apart = point.way == SyncWay::stage_buckets;
+  const bool counts = point.way == SyncWay::shared_buckets || point.way == SyncWay::bridge_buckets;
+  const bool apart = point.way == SyncWay::stage_buckets || point.way == SyncWay::bridge_buckets;
   std::vector<SyncBucket> out;
   SyncBucket now;
   for (std::size_t i = 0; i < m.order.size(); ++i) {
     const SyncTensor& tensor = m.tensors[m.order[i].tensor];
-    const Bytes bytes = counts ? tensor.counted : tensor.sent;
+    const Bytes bytes = counts                 ? tensor.counted
+                        : point.keeps_gathered ? std::max(tensor.sent, tensor.stored)  // with the rows that pad it
+                                               : tensor.sent;
     const bool other = apart && i > 0 && tensor.expert != m.tensors[m.order[i - 1].tensor].expert;
     if (now.bytes > 0 && (now.bytes + bytes > point.bucket || other)) {
       now.last = i;

@@ -35,6 +35,9 @@
 
 namespace oomplan {
 
+/// What the checkpoint's tensors are, once made of a parameter of Megatron: parts of it, copies, or parts of one copy.
+enum class Forms : std::uint8_t { views, copies, of_one_copy };
+
 struct SyncTensor {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -46,6 +49,12 @@ struct SyncTensor {
   Bytes counted = 0;    ///< what it takes of a bucket's limit: of what all ranks have, as much as if they shared it
   Bytes converted = 0;  ///< copies that the checkpoint's form takes; the rest of it are views
   bool expert = false;
+  // ... as Megatron-Bridge makes the checkpoint's tensors of them
+  std::vector<Bytes> forms = {};  ///< the tensors, in their order; none: one, which is what was gathered
+  Forms are = Forms::views;       ///< what `forms` are
+  Bytes converting = 0;           ///< what is beside them until they are there
+  bool paired = false;            ///< goes together with the other one of its layer
+  Bytes adapter = 0;              ///< of LoRA that is merged into it first: the pair of matrices, in fp32
 };
 /// One tensor of the order: which row, and its layer and expert.
 struct SyncStep {
@@ -57,6 +66,9 @@ struct SyncModel {
   std::vector<SyncTensor> tensors;
   std::vector<SyncStep> order;
   Bytes largest_stored = 0, largest_sent = 0, total_sent = 0;
+  // through Megatron-Bridge
+  std::vector<std::int32_t> stages;  ///< of each layer
+  std::int64_t experts_of_a_rank = 1;
 };
 /// `fused_experts`: the trainer keeps all experts of a matrix as one tensor (transformers 5), so it is gathered whole.
 SyncModel sync_model(const Architecture&, DType storage, DType wire, bool fused_experts);
@@ -79,6 +91,8 @@ enum class SyncWay : std::uint8_t {
   disk,
   shared_buckets,  ///< Megatron, same GPU: every rank gathers a bucket of parameters and puts it in one tensor
   stage_buckets,   ///< Megatron, NCCL: a stage's first rank gathers a bucket and broadcasts it
+  bridge_buckets,  ///< Relax through Megatron-Bridge: every rank, experts in front; they are converted where they are
+  bridge_export,   ///< slime through Megatron-Bridge: parameter by parameter
 };
 struct SyncPoint {
   SyncWay way = SyncWay::none;
@@ -96,11 +110,16 @@ struct SyncPoint {
   bool switches_segments = false;
   bool empties_first = false;  ///< the sender's cache is emptied before a server that sleeps beside it wakes
   // Megatron's buckets
-  bool keeps_parts = false;       ///< what a rank had of a bucket stays until that is sent
-  bool keeps_last = false;        ///< what was sent last is a name until the next bucket is there
-  bool keeps_sent = false;        ///< the one tensor that was sent last stays until the next one has been sent (Relax)
-  bool empties_between = false;   ///< the cache is emptied behind every bucket
-  bool converts_first = true;     ///< a bucket is closed by a parameter that has been converted
+  bool keeps_parts = false;            ///< what a rank had of a bucket stays until that is sent
+  bool keeps_last = false;             ///< what was sent last is a name until the next bucket is there
+  bool keeps_sent = false;             ///< the one tensor that was sent last stays until the next one has been sent (Relax)
+  bool empties_between = false;        ///< the cache is emptied behind every bucket
+  bool converts_first = true;          ///< a bucket is closed by a parameter that has been converted
+  bool empties_behind = false;         ///< the cache is emptied behind the update
+  bool keeps_gathered = false;         ///< what was gathered stays with its bucket: it goes to roles of Megatron, too
+  bool flattens = true;                ///< a bucket is put in one tensor, which the server maps; else it is broadcast as it is
+  std::int64_t stage = 0, stages = 1;  ///< of the rank that sends through Megatron-Bridge
+  std::int64_t expert_rank = 0, expert_ranks = 1;
   Bytes staging = 0, staged = 0;  ///< experts that go to the servers' ranks alone: buffers of a rank, and what of them is sent
 };
 /// How a framework sends: the way and its settings from models/engines. Throws InputError.

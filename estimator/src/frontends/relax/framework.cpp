@@ -55,9 +55,12 @@ void derive_update(Derivation& d, Role& rollout, Role& actor) {
 /// (_wrap_low_level_call).
 Bytes emptied_below(const slime::SlimeText& t) { return t.own.on("enable_cuda_memory_check") ? 5 * kGiB : 0; }
 
-/// Its checkpoint engine sends them then (relax/distributed/checkpoint_service).
-std::string_view leaves_update_out(const slime::SlimeText& t) {
-  return t.own.on("fully_async") || t.own.on("hybrid") ? "a weight update by Relax's checkpoint engine" : "";
+/// relax/backends/megatron/actor.py, commit e38d4faa: _init makes the checkpoint engine's client for --fully-async, and
+/// UpdateWeightFromTensor for --hybrid, whose servers on a machine of the actor map what it sends.
+std::vector<slime::UpdateSetting> update(const slime::SlimeText& t) {
+  if (t.own.on("hybrid")) return {{"sync.by", "ipc", "hybrid"}};
+  if (t.own.on("fully_async")) return {{"sync.checkpoint_engine", "true", "fully_async"}};
+  return {};
 }
 
 /// relax/utils/training/ppo_utils.py: calculate_log_probs_and_entropy. Copies of the logits until redai-infra/Relax 0db3b6d3;
@@ -104,7 +107,7 @@ const slime::Family& family() {
                                    .share = share,
                                    .tell = tell,
                                    .emptied_below = emptied_below,
-                                   .leaves_update_out = leaves_update_out,
+                                   .update = update,
                                    .guide = guide_points,
                                    .guide_source = kGuide,
                                    .check = check};
@@ -130,7 +133,8 @@ FrameworkRow framework_row() {
                    .says_loss = true,
                    .host_optimizer = true,
                    .pauses_whole = true,
-                   .gathers_buckets = true},
+                   .gathers_buckets = true,
+                   .checkpoint_engine = true},
           .releases = {.newest = "2026.08", .oldest = "2026.05", .last = "2026.08"},
           .defaults = default_rows,
           .problems = problems,

@@ -22,6 +22,13 @@ struct NotYet {
   const char* only = "";  ///< the words that are described; "": none, the flag must be off
 };
 
+/// A setting of the weight update, and the flag that says so.
+struct UpdateSetting {
+  const char* knob;
+  const char* value;
+  const char* flag;
+};
+
 struct Family {
   Framework framework;
   std::string_view word;                        ///< of the dialect and of the version: "slime"
@@ -47,8 +54,8 @@ struct Family {
   void (*tell)(SlimeText&, SlimeMeaning&) = nullptr;
   /// Free bytes of a GPU below which it empties the allocator's cache before every collective; 0: it never does.
   Bytes (*emptied_below)(const SlimeText&) = nullptr;
-  /// Why a weight update is no part of the answer; "": it is one. nullptr: it always is.
-  std::string_view (*leaves_update_out)(const SlimeText&) = nullptr;
+  /// Settings of the weight update of its own, a knob and what is said of it each; nullptr: none.
+  std::vector<UpdateSetting> (*update)(const SlimeText&) = nullptr;
   /// Its guide for users who run out of memory, not judged yet, and where that stands.
   std::vector<GuidePoint> (*guide)(const SlimeText&, const SlimeMeaning&) = nullptr;
   std::string_view guide_source = {};

@@ -428,20 +428,12 @@ class JobWriter {
       return note(Note::Level::warning, t_.own.place("sft_predict_interval"),
                   "the weight update in front of predictions is not described: it is not part of this answer");
     }
-    const std::string_view why = t_.family->leaves_update_out != nullptr ? t_.family->leaves_update_out(t_) : "";
-    if (!why.empty()) {
-      put("sync.by", "none", t_.own.place("update_weight_buffer_size"), false);
-      note(Note::Level::warning, t_.own.place("update_weight_buffer_size"),
-           fmt::format("{} is not described: it is not part of this answer", why));
-    } else if (by_bridge()) {
-      own("sync.by", "none", "megatron_to_hf_mode");
-      note(Note::Level::warning, t_.own.place("megatron_to_hf_mode"),
-           "the weight update through Megatron-Bridge is not described: it is not part of this answer");
-    } else if (const auto bytes = t_.own.whole("update_weight_buffer_size")) {
+    if (t_.own.text("megatron_to_hf_mode") == "bridge") own("sync.bridge", "true", "megatron_to_hf_mode");
+    if (t_.family->update != nullptr)
+      for (const UpdateSetting& setting : t_.family->update(t_)) own(setting.knob, setting.value, setting.flag);
+    if (const auto bytes = t_.own.whole("update_weight_buffer_size"))
       own("sync.bucket", fmt::format("{}B", *bytes), "update_weight_buffer_size");
-    }
   }
-  bool by_bridge() const { return t_.own.text("megatron_to_hf_mode") == "bridge"; }
 
   /// slime/backends/megatron_utils/loss.py: get_log_probs_and_entropy, of 0.2.4 sample by sample, of 0.3.0 of a copy.
   std::string loss_of(Release release) const {
