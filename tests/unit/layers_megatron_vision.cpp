@@ -15,6 +15,7 @@
 #include "estimate/figures.hpp"
 #include "layers/megatron_vision.hpp"
 #include "megatron_folds.hpp"
+#include "qwen3_vl_runs.hpp"
 #include "training/megatron_plan.hpp"
 
 namespace {
@@ -114,26 +115,6 @@ TEST_CASE("Qwen3-VL's tower keeps what it kept") {
   }
 }
 
-Json config_of(const Json& run) {
-  const bool qwen3 = run["kind"] == "qwen3_vl";
-  Json vision{
-      {"depth", run["tower_layers"]},       {"hidden_size", run["tower_hidden"]}, {"intermediate_size", run["tower_ffn"]},
-      {"num_heads", run["tower_heads"]},    {"patch_size", run["patch"]},         {"temporal_patch_size", run["temporal"]},
-      {"spatial_merge_size", run["merge"]}, {"out_hidden_size", run["hidden"]}};
-  if (qwen3) vision.update({{"num_position_embeddings", run["positions"]}, {"deepstack_visual_indexes", run["deepstack"]}});
-  const Json text{{"model_type", qwen3 ? "qwen3_vl_text" : "qwen2_5_vl_text"},
-                  {"num_hidden_layers", run["layers"]},
-                  {"hidden_size", run["hidden"]},
-                  {"num_attention_heads", run["heads"]},
-                  {"num_key_value_heads", run["groups"]},
-                  {"head_dim", run["head_dim"]},
-                  {"intermediate_size", run["ffn"]},
-                  {"vocab_size", run["vocab"]},
-                  {"max_position_embeddings", 4096},
-                  {"tie_word_embeddings", false}};
-  return {{"model_type", run["kind"]}, {"text_config", text}, {"vision_config", vision}, {"tie_word_embeddings", false}};
-}
-
 /// Images of one size with as many patches in all.
 Json images_of(const Json& run) {
   std::int64_t patches = 0;
@@ -174,7 +155,7 @@ TrainingCase executed_case(const Json& run) {
   if (run.contains("packed") && !run["images"].empty())
     trainer["vision"]["images"] = run["images"].size() / run["sequences"].get<std::size_t>();
   const Json job{{"framework", "verl 0.8"}, {"model", "tiny"}, {"trainer", trainer}};
-  TrainingCase c = read_training_case(job.dump(), config_of(run).dump(), Catalog::builtin());
+  TrainingCase c = read_training_case(job.dump(), qwen3_vl_config(run).dump(), Catalog::builtin());
   c.trainer.loop.actor_loss = false;  // Megatron's own loss
   if (!qwen3) {                       // heads are wider than transformers makes them
     Architecture wide = *c.architecture;

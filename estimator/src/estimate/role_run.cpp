@@ -12,6 +12,7 @@
 #include "estimate/megatron_update.hpp"
 #include "estimate/timeline.hpp"
 #include "inference/cache_format.hpp"
+#include "job/model_makers.hpp"
 #include "job/names.hpp"
 #include "job/stored_weights.hpp"
 #include "job/training_loop.hpp"
@@ -284,7 +285,7 @@ std::string undescribed_tower(const Role& role) {
   const Architecture& model = *role.architecture;
   if (model.tower.kind.empty()) return {};
   // its layers say what of a tower is described
-  if (role.engine == EngineKind::megatron && role.trainer.loop.joins_images_itself) return {};
+  if (role.engine == EngineKind::megatron && sees_images_under_megatron(role.trainer)) return {};
   const std::string text = fmt::format("its language model by itself is model: {}{}", role.model, kTextAlone);
   const bool runs = vision_pass(role.trainer, role.engine, model).images > 0;
   std::string why = runs ? unsupported_tower(model.tower) : unsupported_beside_tower(role);

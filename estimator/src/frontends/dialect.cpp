@@ -83,6 +83,7 @@ const std::array<Dialect, 7> kDialects{{
      verl::entry_points,
      verl::take,
      true,
+     true,
      true},
     {"areal",
      true,
@@ -106,7 +107,9 @@ const std::array<Dialect, 7> kDialects{{
      nullptr,
      {},
      relax::entry_points,
-     [](Handing& handing) { return slime::take(relax::family(), handing); }},
+     [](Handing& handing) { return slime::take(relax::family(), handing); },
+     true,
+     true},
     {"slime",
      true,
      false,
@@ -259,16 +262,16 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
   if (source.sequence_tokens > 0 && !dialect.takes_lengths)
     throw InputError(Problem{{"command line", 0, 0, "--sequence-tokens"},
                              fmt::format("{} of a job of {}", source.sequence_tokens, dialect.name),
-                             "a job of verl or slime",
+                             "a job of verl, slime or Relax",
                              {},
                              "their samples have lengths of their own; other jobs say their tokens"});
   if (!source.image_size.empty() && !dialect.takes_images)
     throw InputError(Problem{{"command line", 0, 0, "--image-size"},
                              fmt::format("{} of a job of {}", source.image_size, dialect.name),
-                             "a job of verl",
+                             "a job of verl or Relax",
                              {},
                              "a job file says it as vision.height and vision.width"});
-  if (!source.linear_attention.empty() && !dialect.takes_images)
+  if (!source.linear_attention.empty() && !dialect.takes_states)
     throw InputError(Problem{{"command line", 0, 0, "--linear-attention"},
                              fmt::format("{} of a job of {}", source.linear_attention, dialect.name),
                              "a job of verl",

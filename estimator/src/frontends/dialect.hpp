@@ -35,7 +35,8 @@ struct Dialect {
   std::span<const launch::EntryPoint> (*entry_points)() = nullptr;  ///< programs whose words it reads
   Source (*take)(Handing&) = nullptr;                               ///< the source of such a program
   bool takes_lengths = false;                                       ///< how long its samples are can be said
-  bool takes_images = false;  ///< ... and how large their images, and what runs linear attention
+  bool takes_images = false;                                        ///< ... and how large their images
+  bool takes_states = false;                                        ///< ... and what runs linear attention
 };
 
 /// Of a source: the one that it names, else the first that recognises it. Throws InputError for a name that nobody has.

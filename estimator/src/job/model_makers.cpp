@@ -63,6 +63,10 @@ std::optional<MadeModel> found(const Table& table, std::string_view family) {
 
 }  // namespace
 
+bool made_by_bridge(const Trainer& t) { return t.loop.says_loss && t.megatron.maker == ModelMaker::megatron_bridge; }
+
+bool sees_images_under_megatron(const Trainer& t) { return t.loop.joins_images_itself || made_by_bridge(t); }
+
 std::string_view made_as(const Architecture& a) { return a.tower.kind.empty() ? a.family : a.model_type; }
 
 bool trains_mergers_alone(ModelMaker maker, const Architecture& a) {

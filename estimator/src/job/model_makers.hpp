@@ -26,6 +26,13 @@ struct MadeModel {
 };
 
 struct Architecture;
+struct Trainer;
+
+/// Megatron-Bridge makes the model of a framework whose loss is the one that cross_entropy says: Relax's --megatron-to-hf-mode
+/// bridge (relax/backends/megatron/model_provider.py).
+bool made_by_bridge(const Trainer&);
+/// Images may come under Megatron: with verl, and where Megatron-Bridge makes the model.
+bool sees_images_under_megatron(const Trainer&);
 
 /// A language model by its family, one beside a vision tower by its model_type.
 std::string_view made_as(const Architecture&);

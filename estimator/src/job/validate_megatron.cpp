@@ -98,7 +98,7 @@ class Checker {
       if (const std::string full = fmt::format("{}.{}", role_.name, key);
           find_knob(job_, full).knob != nullptr && written(job_, full) && foreign_to_megatron(role_, key))
         add(key, get(job_, full), "nothing", "it is a setting of other training engines, or not supported yet with Megatron");
-    if (t.vision.images > 0 && !t.loop.joins_images_itself && !written(job_, fmt::format("{}.vision.images", role_.name)))
+    if (t.vision.images > 0 && !sees_images_under_megatron(t) && !written(job_, fmt::format("{}.vision.images", role_.name)))
       add("vision.images", fmt::format("{}", t.vision.images), "none", "not supported yet: a vision tower under Megatron");
     check_formats();
     check_batch();
@@ -108,7 +108,7 @@ class Checker {
     check_fp8();
     check_modules();
     check_deferral();
-    if (t.loop.joins_images_itself)
+    if (sees_images_under_megatron(t))
       for (KnobProblem& p : vision_problems(role_)) add(p.knob, std::move(p.found), std::move(p.expected), std::move(p.why));
     for (MegatronProblem& p : megatron_adapter_problems(role_)) out_.push_back(std::move(p));
     for (MegatronProblem& p : megatron_fsdp_problems(role_)) out_.push_back(std::move(p));
@@ -120,10 +120,10 @@ class Checker {
   void add(std::string_view knob, std::string found, std::string expected, std::string why) {
     out_.push_back({std::string(knob), std::move(found), std::move(expected), std::move(why)});
   }
-  /// Blocks of multi-token prediction beside an actor's loss: verl's, and slime's of 0.3.1 and later.
+  /// Blocks of multi-token prediction beside an actor's loss: verl's, slime's of 0.3.1 and later, and those of Relax's bridge.
   bool predicts() const {
     const Trainer& t = role_.trainer;
-    const bool slime = t.loop.says_loss && t.megatron.loss == MegatronLoss::slime;
+    const bool slime = t.loop.says_loss && (t.megatron.loss == MegatronLoss::slime || made_by_bridge(t));
     return t.megatron.mtp_layers > 0 && (t.loop.actor_loss || slime);
   }
   void check_slime() {
@@ -170,8 +170,9 @@ class Checker {
           "AReaL itself asks for it");
     if (m.maker == ModelMaker::verl && areal)
       add("models_by", "verl", "mbridge or megatron-bridge", "verl makes its own models, not AReaL's");
-    if (m.maker != ModelMaker::mbridge && !areal && !t.loop.actor_loss)
-      add("models_by", std::string(spelling(m.maker)), "nothing", "it is a setting of AReaL's and verl's Megatron engines");
+    if (m.maker != ModelMaker::mbridge && !areal && !t.loop.actor_loss && !made_by_bridge(t))
+      add("models_by", std::string(spelling(m.maker)), "nothing",
+          "it is a setting of AReaL's, Relax's and verl's Megatron engines");
     of_slime("recompute_loss_function", m.recompute_loss, "true", "false");
     of_slime("rollout_temperature", m.rollout_temperature != 1, fmt::format("{}", m.rollout_temperature), "1");
     of_slime("int4_experts", m.int4_experts, "true", "false");
@@ -498,8 +499,9 @@ bool foreign_to_megatron(const Role& role, std::string_view knob) {
   // RL frameworks put what Megatron has on the host between phases
   if (knob == "offload" && role.trainer.loop.of_framework) return false;
   constexpr std::array<std::string_view, 4> kOfImages{"vision.images", "vision.fill", "vision.height", "vision.width"};
-  if (role.trainer.loop.joins_images_itself && std::find(kOfImages.begin(), kOfImages.end(), knob) != kOfImages.end())
-    return false;
+  const Trainer& t = role.trainer;
+  if (sees_images_under_megatron(t) && std::find(kOfImages.begin(), kOfImages.end(), knob) != kOfImages.end()) return false;
+  if (knob == "vision.train" && made_by_bridge(t)) return false;
   return std::find(kForeign.begin(), kForeign.end(), knob) != kForeign.end();
 }
 

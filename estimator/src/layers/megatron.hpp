@@ -64,6 +64,8 @@ struct ChunkOptions {
   std::int64_t delta_chunks = 0;   ///< of 64 tokens that a gated delta rule takes in a row; 0: it is not described
   bool own_attention = false;      ///< beside a tower: queries and keys go when they have been turned (Qwen3VLSelfAttention)
   bool of_slime = false;           ///< layers of slime's specifications, on Megatron as slime patches it
+  bool patched = false;            ///< Megatron as slime or Relax patches it, whoever makes the layers
+  TowerTraining tower = TowerTraining::all;  ///< projector: its mergers alone are trained
   EmbeddingSort embedding_sort = EmbeddingSort::none;
   bool kernel_internals = true;  ///< of the scatter over a mask
   bool operator==(const ChunkOptions&) const = default;

@@ -258,10 +258,10 @@ class ChunkRunner {
           inputs_.push_back(g_.make(name, {B, o_.te.whole(), Dim(k)}, dtype, Category::inputs));
       // labels and masks as nested tensors and packed, positions (verl/models/mcore/model_forward.py, 0.10:
       // gptmodel_forward_model_engine)
-      if (o_.of_slime && o_.mtp > 0)  // rolled (GPTModel._postprocess of slime's patch)
+      if (o_.patched && o_.mtp > 0)  // rolled (GPTModel._postprocess of slime's patch)
         for (const char* name : {"mtp.labels", "mtp.loss_mask"})
           inputs_.push_back(g_.make(name, rows, DType::int64, Category::inputs));
-      if (o_.actor && o_.mtp > 0 && !o_.of_slime)
+      if (o_.actor && o_.mtp > 0 && !o_.patched)
         for (const char* name : {"mtp.nested_labels", "mtp.labels", "mtp.response_mask", "mtp.nested_loss_mask", "mtp.loss_mask",
                                  "mtp.packed_positions"})
           inputs_.push_back(g_.make(name, rows, DType::int64, Category::inputs));

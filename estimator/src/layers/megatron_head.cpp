@@ -108,9 +108,9 @@ Tensor loss_of(Eager& g, const ChunkOptions& o, const Tensor& logits) {
   const Shape rows{logits.shape[0], B};
   const Tensor labels = o.te.several_sequences ? g.make("labels.by_token", rows, DType::int64) : Tensor();
   // beside an actor's loss the models' own configuration says it: GPTModelProvider fuses it (models/gpt_provider.py, 0.5.2)
-  const MegatronLoss kind = !o.actor                                          ? o.settings.loss
-                            : o.settings.maker == ModelMaker::megatron_bridge ? MegatronLoss::native
-                                                                              : MegatronLoss::unfused;
+  // unless Relax hands on --cross-entropy-loss-fusion, which is off (relax/backends/megatron/model_provider.py: bridge_keys)
+  const bool provider = o.settings.maker == ModelMaker::megatron_bridge && !o.patched;
+  const MegatronLoss kind = !o.actor ? o.settings.loss : provider ? MegatronLoss::native : MegatronLoss::unfused;
   const bool fused = kind == MegatronLoss::native;
   Tensor loss = kind == MegatronLoss::te ? te_loss(g, logits) : own_loss(g, logits, fused, fused && o.settings.jit_fuser);
   return o.te.several_sequences ? te_contiguous(g, loss, "loss.by_sequence") : loss;
@@ -150,8 +150,8 @@ Tensor carry_losses(Eager& g, const Architecture& a, const ChunkOptions& o, cons
   std::vector<Tensor> hidden = split(g, all, std::vector<Shape>(static_cast<std::size_t>(o.mtp) + 1, one));
   for (std::size_t block = 1; block < hidden.size(); ++block) {
     // slime's patch takes the matrix out of the blocks' gradients
-    Tensor next = o.of_slime ? frozen_output_layer(g, a, o, hidden[block], DType::bf16)
-                             : output_layer(g, a, o, hidden[block], weight, DType::bf16);
+    Tensor next = o.patched ? frozen_output_layer(g, a, o, hidden[block], DType::bf16)
+                            : output_layer(g, a, o, hidden[block], weight, DType::bf16);
     logits = std::move(next);
     const Tensor loss = loss_of(g, o, logits);
     Tensor carried = hidden[0].alias(one);

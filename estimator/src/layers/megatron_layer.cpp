@@ -187,7 +187,8 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
   if (m.rotary_dim > 0) {
     const auto rotary = [&](const Tensor& part, const std::string& name) {
       if (o.settings.rotary_fusion) return te_rotary(g, part, name);
-      if (o.of_slime) return packed_rotary(g, part, Dim(m.rotary_dim), layer.norm_place == NormPlace::pre_and_post, name);
+      if (o.patched && !o.own_attention)
+        return packed_rotary(g, part, Dim(m.rotary_dim), layer.norm_place == NormPlace::pre_and_post, name);
       const bool by_sequence = (o.own_attention || embeds_before_tower(a, o)) && (o.te.several_sequences || o.te.rows > 0);
       return o.rotary_in_fp32 ? megatron_rotary_in_fp32(g, part, Dim(m.rotary_dim), name, by_sequence)
                               : megatron_rotary(g, part, Dim(m.rotary_dim), false, name, by_sequence);

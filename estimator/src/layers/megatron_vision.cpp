@@ -76,6 +76,7 @@ ChunkOptions tower_options(const Tower& t, const ChunkOptions& o) {
   out.recompute = o.recompute;
   out.forward_only = o.forward_only;
   out.adapters = o.adapters;
+  out.adapters.frozen = o.adapters.frozen || o.tower != TowerTraining::all;
   out.rotary_in_fp32 = t.kind == "qwen3_vl";
   out.own_attention = true;
   return out;
@@ -113,7 +114,7 @@ void MegatronTower::enter_inputs() {
 
 /// A product with parameters of the tower whose gradient goes once it has been added up.
 Tensor MegatronTower::weighted(Tensor out, const char* node, const Tensor& kept, Shape of_weight, const std::string& name) {
-  if (o_.adapters.frozen) return out;
+  if (options_.adapters.frozen) return out;
   const Tensor weight = te_weight(g_);
   const Saved saved = g_.will_record({&weight}) ? g_.save(kept) : Saved();
   g_.record(out, node, {&weight}, [this, saved, of_weight, name](Gradients) {
@@ -190,7 +191,8 @@ Tensor MegatronTower::merged(const Tensor& hidden, bool behind_block) {
   TeOptions te = options_.te;
   te.rows = image_rows().coefficient;
   Tensor in = behind_block ? view(hidden, rows) : hidden;
-  if (o_.adapters.frozen) in.grad_fn = te_weight(g_).grad_fn;  // the norm's backward pass makes a gradient that nobody takes
+  if (options_.adapters.frozen && g_.grad_enabled)
+    in.grad_fn = te_weight(g_).grad_fn;  // the norm's backward pass makes a gradient that nobody takes
   Tensor x = view(te_norm(g_, in, model_.final_norm, "merger.norm"), rows);
   Tensor inner = te_column_linear(g_, x, wide / te.tensor, te, "merger.fc1");
   x = activation(g_, std::move(inner), "merger.act");
@@ -205,10 +207,10 @@ void MegatronTower::run_blocks(Tensor& hidden) {
       enter_(StationPlace::tower, static_cast<int>(i), unit);
       g_.prefix = "vision.layer.";
       const bool last = unit + 1 == simulated;
-      if (group.checkpoint && g_.grad_enabled) {
+      if (group.checkpoint && !o_.forward_only) {
         // the features leave the checkpoint in a list, which autograd does not look into: no gradient comes back to their merger
         const auto body = [this, &group, last](const Tensor& in) { return run_unit(group, last, in); };
-        Tensor next = g_.checkpoint_reentrant(hidden, body, {rotary_});
+        Tensor next = g_.grad_enabled ? g_.checkpoint_reentrant(hidden, body, {rotary_}) : body(hidden);
         hidden = std::move(next);
         continue;
       }
@@ -216,7 +218,9 @@ void MegatronTower::run_blocks(Tensor& hidden) {
       hidden = std::move(next);
       if (!last || group.feeds.empty()) continue;
       enter_(StationPlace::deepstack, static_cast<int>(i), 0);
+      const bool body = std::exchange(g_.grad_enabled, merges_with_graph_);
       features_.push_back(merged(hidden, true));
+      g_.grad_enabled = body;
     }
   }
 }
@@ -230,7 +234,16 @@ Tensor MegatronTower::own_pixels() {
   return dealt_.alias({Dim(vision_.patches()), pixels_.shape.back()});
 }
 
+/// What is frozen and reads pixels asks for no gradient.
 void MegatronTower::run() {
+  const bool records = g_.grad_enabled;
+  merges_with_graph_ = records && o_.tower != TowerTraining::none;
+  g_.grad_enabled = records && !options_.adapters.frozen;
+  make_features();
+  g_.grad_enabled = records;
+}
+
+void MegatronTower::make_features() {
   if (hf_) {
     enter_(StationPlace::vision, -1, 0);
     images_ = hf_->features(own_pixels());
@@ -244,9 +257,13 @@ void MegatronTower::run() {
   g_.prefix = "vision.";
   Tensor hidden = with_positions(patches());
   rotary_ = g_.make("rotary", {rows_, B, Dim(1), Dim(model_.runs[0].layer.mixer.rotary_dim)}, DType::fp32, Category::buffers);
-  run_blocks(hidden);
+  {
+    const Tensor first = hidden;  // the caller's name for what the blocks take
+    run_blocks(hidden);
+  }
   enter_(StationPlace::merge, -1, 0);
   g_.prefix = "vision.";
+  g_.grad_enabled = merges_with_graph_;
   const Tensor out = merged(hidden, false);
   hidden.reset();
   rotary_.reset();
@@ -334,9 +351,11 @@ Tensor MegatronTower::with_images(const Tensor& x) {
   const Saved saved = g_.will_record({&rows, &images_}) ? g_.save(mask) : Saved();
   Tensor with = rows.alias(rows.shape);
   const Shape features = images_.shape;
-  g_.record(with, "IndexPutBackward0", {&rows, &images_}, [this, saved, features](Gradients in) {
+  const bool learns = images_.grad_fn != nullptr;
+  g_.record(with, "IndexPutBackward0", {&rows, &images_}, [this, saved, features, learns](Gradients in) {
     (void)saved.get();
     Tensor text = gradient(g_, "embedding_backward.of_text", in[0].shape, in[0].dtype);
+    if (!learns) return Gradients{std::move(text), Tensor()};
     return Gradients{std::move(text), gradient(g_, "embedding_backward.of_images", features, in[0].dtype)};
   });
   return with;

@@ -59,6 +59,7 @@ class MegatronTower {
   void leave_forward();
 
  private:
+  void make_features();
   Tensor patches();
   Tensor with_positions(Tensor hidden);
   Tensor sum_of_taps(const Tensor& taps);
@@ -93,11 +94,12 @@ class MegatronTower {
   const std::int64_t unit_ = t_.merge * t_.merge;
   const Dim rows_{vision_.patches() / o_.image_rows};  ///< patches of one sequence's images
   Tensor pixels_, rotary_, position_rows_, images_;
-  Tensor image_mask_;             ///< of embeds_before_tower
-  Tensor positions_, table_;      ///< of the language model
-  Tensor dealt_;                  ///< pixels of all images, put in the order of the ranks
-  std::vector<Tensor> names_;     ///< of the model's forward pass, which nothing reads any more
-  std::vector<Tensor> features_;  ///< of inner blocks
+  Tensor image_mask_;               ///< of embeds_before_tower
+  Tensor positions_, table_;        ///< of the language model
+  Tensor dealt_;                    ///< pixels of all images, put in the order of the ranks
+  std::vector<Tensor> names_;       ///< of the model's forward pass, which nothing reads any more
+  std::vector<Tensor> features_;    ///< of inner blocks
+  bool merges_with_graph_ = false;  ///< mergers are trained
 };
 
 }  // namespace oomplan

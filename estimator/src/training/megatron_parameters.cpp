@@ -14,7 +14,7 @@ namespace {
 class Counter {
  public:
   Counter(const Architecture& a, const ChunkOptions& o) : a_(a), o_(o) {}
-  std::vector<MegatronTensor> dense, of_experts, adapters, expert_adapters;
+  std::vector<MegatronTensor> dense, of_experts, adapters, expert_adapters, untrained;
   std::set<std::pair<std::int64_t, std::int64_t>> shapes, adapter_shapes;
 
   void matrix(std::int64_t rows, std::int64_t columns) {
@@ -208,9 +208,14 @@ void count_tower(const Tower& t, bool whole, const ChunkOptions& chunk, Counter&
   for (std::int64_t block = 0; block < t.layers; ++block) tower.layer(model.runs[0].layer, false);
   for (std::int64_t i = 0; i < t.deepstack; ++i) merger(wide);
   merger(t.hidden);
-  auto& trained = chunk.adapters.frozen ? to.adapters : tower.dense;
-  trained.insert(trained.end(), mergers.dense.begin(), mergers.dense.end());
-  to.dense.insert(to.dense.begin(), tower.dense.begin(), tower.dense.end());
+  const bool frozen = chunk.tower != TowerTraining::all;
+  auto& of_mergers = chunk.adapters.frozen                     ? to.adapters
+                     : !frozen                                 ? tower.dense
+                     : chunk.tower == TowerTraining::projector ? to.dense
+                                                               : to.untrained;
+  of_mergers.insert(of_mergers.end(), mergers.dense.begin(), mergers.dense.end());
+  auto& of_body = frozen ? to.untrained : to.dense;
+  of_body.insert(of_body.begin(), tower.dense.begin(), tower.dense.end());
   if (!options.te.fused_gradients) return;
   for (const Counter* part : {&tower, &mergers}) to.shapes.insert(part->shapes.begin(), part->shapes.end());
 }
@@ -269,6 +274,7 @@ MegatronParameters megatron_parameters(const Architecture& a, const std::vector<
     Counter counter(a, chunk);
     count(a, chunk, counter);
     if (chunk.adapters) counter.freeze(out.frozen);
+    out.frozen.insert(out.frozen.end(), counter.untrained.begin(), counter.untrained.end());
     out.dense += sum_of(counter.dense);
     out.experts += sum_of(counter.of_experts);
     out.dense_tensors.push_back(std::move(counter.dense));

@@ -368,7 +368,7 @@ ChunkOptions without_gradients(ChunkOptions o, bool trains) {
   o.recompute = Recompute::none;
   if (o.actor) o.actor->entropy = trains && !copies_logits(o.actor->kind);  // slime: --use-rollout-entropy
   if (o.actor) o.actor->topk = 0;
-  if (o.of_slime) o.idle_mtp += std::exchange(o.mtp, 0);  // mtp_kwargs are those of training (megatron_utils/model.py)
+  if (o.patched) o.idle_mtp += std::exchange(o.mtp, 0);  // mtp_kwargs are those of training (megatron_utils/model.py)
   return o;
 }
 
@@ -380,7 +380,8 @@ void see_sequences(ChunkOptions& o, const Architecture& a, const Trainer& t, con
   if (t.sequences_per_micro_batch == 0) o.packed = std::min<std::int64_t>(3, sequences);
   const bool linear = std::ranges::any_of(a.runs, [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; });
   o.of_slime = has_slime_layers(t);
-  if (!linear || (!t.loop.joins_images_itself && !o.of_slime)) return;
+  o.patched = t.loop.says_loss;
+  if (!linear || (!sees_images_under_megatron(t) && !o.of_slime)) return;
   constexpr std::int64_t kChunk = 64;
   o.delta_chunks = sequences * ceil_div(tokens / sequences, kChunk);
   if (o.of_slime) return;
@@ -443,7 +444,7 @@ Bytes bytes_of_pieces(const std::vector<MegatronPiece>& pieces, const PieceForma
 }
 
 std::int64_t megatron_vocab(const Architecture& a, const Trainer& t) {
-  if (!t.loop.pads_vocab) return a.vocab;
+  if (!t.loop.pads_vocab || made_by_bridge(t)) return a.vocab;  // should_pad_vocab is off (models/gpt_provider.py, 0.5.2)
   const std::int64_t unit = 128 * t.layout.tensor;
   return (a.vocab + unit - 1) / unit * unit;
 }
@@ -499,7 +500,8 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.softmax_kernel = t.megatron.masked_softmax_fusion && takes_softmax_kernel(a, t, tokens);
     (t.megatron.mtp_runs ? o.mtp : o.idle_mtp) = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
-    o.adapters.frozen = trains_mergers_alone(t.megatron.maker, a);
+    o.adapters.frozen = !made_by_bridge(t) && trains_mergers_alone(t.megatron.maker, a);  // Relax's flags say what is
+    o.tower = t.vision.train;
     see_sequences(o, a, t, use);
     see_images(o, a, t);
     if (t.loop.loss_by_sequence) {

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "job/model_makers.hpp"
 #include "training/megatron_areal.hpp"
 
 namespace oomplan {
 
 bool copies_logits(ActorLossKind kind) { return kind == ActorLossKind::slime_whole || kind == ActorLossKind::slime_samples; }
 
-bool has_slime_layers(const Trainer& t) { return t.loop.says_loss; }
+bool has_slime_layers(const Trainer& t) { return t.loop.says_loss && !made_by_bridge(t); }
 
 std::optional<SlimeCut> slime_cut(const Trainer& t, const MegatronUse& use) {
   SlimeCut out;

@@ -3,18 +3,24 @@
 
 #include <fmt/format.h>
 
+#include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
+#include "frontends/images.hpp"
+#include "frontends/made_models.hpp"
 #include "frontends/relax/guide.hpp"
 #include "frontends/relax/launched.hpp"
 #include "frontends/relax/meaning.hpp"
 #include "frontends/relax/resource.hpp"
 #include "frontends/relax/rules.hpp"
 #include "frontends/slime/flags.hpp"
+#include "job/model_makers.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
 
 namespace oomplan::relax {
 namespace {
+
+constexpr const char* kImages = "relax/utils/multimodal/image_utils.py";
 
 std::vector<KnobProblem> problems(const Role& role) {
   std::vector<KnobProblem> out;
@@ -63,6 +69,20 @@ std::vector<slime::UpdateSetting> update(const slime::SlimeText& t) {
   return {};
 }
 
+/// Megatron-Bridge's own settings, where the job has no others, and how large images are.
+void derive_model(Derivation& d, Role& role) {
+  if (role.serves() || role.engine != EngineKind::megatron || !made_by_bridge(role.trainer)) return;
+  const std::string_view family = made_as(*role.architecture);
+  derive_made_model(d, role, made_model(ModelMaker::megatron_bridge, family).value_or(MadeModel{}), "Relax's models are made so");
+  const Tower& tower = role.architecture->tower;
+  if (tower.kind.empty() || tower.patch == 0 || tower.merge == 0) return;
+  if (role.trainer.vision.images > 0) return derive_image_size(d, role, kImages);
+  if (role.kind == RoleKind::reference) return;
+  const auto model = d.job().origins.find(key_of(role, "model"));
+  d.note({Note::Level::info, model != d.job().origins.end() ? model->second.place : Place{},
+          "samples are taken to be text: the tower does not run. --image-size says that they have images, and how large"});
+}
+
 /// relax/utils/training/ppo_utils.py: calculate_log_probs_and_entropy. Copies of the logits until redai-infra/Relax 0db3b6d3;
 /// slime's present function in redai-studio/Relax 2854c256. Both go sample by sample (relax/backends/megatron/loss.py:
 /// get_responses).
@@ -102,6 +122,8 @@ const slime::Family& family() {
                                    .loss = loss,
                                    .timers = kTimers,
                                    .critics = true,
+                                   .bridge_makes = true,
+                                   .image_size = kImages,
                                    .log_prob_budget = true,
                                    .prepare = prepare,
                                    .share = share,
@@ -139,6 +161,7 @@ FrameworkRow framework_row() {
           .defaults = default_rows,
           .problems = problems,
           .server_version = pinned_server,
+          .derive_model = derive_model,
           .derive_update = derive_update};
 }
 

@@ -45,6 +45,8 @@ struct Family {
   std::string_view timers = {};                 ///< what its guide calls the phases, to be told; "": nothing
   bool critics = false;                         ///< described: processes of their own on the actor's GPUs
   bool own_layers = false;                      ///< those of slime's specifications
+  bool bridge_makes = false;                    ///< --megatron-to-hf-mode bridge: Megatron-Bridge makes the model, too
+  const char* image_size = nullptr;             ///< images are described; what makes them as large as they are
   bool log_prob_budget = false;                 ///< log-probs of weights that are swapped in have a budget of their own
   /// Settings that the framework itself derives from its flags before all else; nullptr: none.
   void (*prepare)(SlimeText&) = nullptr;

@@ -12,6 +12,7 @@
 
 #include "catalog/text_alone.hpp"
 #include "frontends/defaults.hpp"
+#include "frontends/images.hpp"
 #include "frontends/megatron/model.hpp"
 #include "frontends/megatron/settings.hpp"
 #include "frontends/native.hpp"
@@ -29,7 +30,11 @@ constexpr std::int64_t kPromptTaken = 1024;
 class JobWriter {
  public:
   JobWriter(const Family& family, const Source& source, const Catalog& catalog)
-      : source_(source), catalog_(catalog), t_(read_slime(family, source)), m_(meaning_of(t_)) {}
+      : source_(source),
+        catalog_(catalog),
+        said_(images_said(source.image_size)),
+        t_(read_slime(family, source)),
+        m_(meaning_of(t_)) {}
 
   Reading run() {
     check(t_, m_);
@@ -58,6 +63,7 @@ class JobWriter {
       }
       return nullptr;
     }
+    token_side_ = found->tower.patch * found->tower.merge;
     if (m_.trains) compare(*found, name_);
     if (m_.trains) check_layers(t_, *found, name_);
     const Specification* layers = specification_of(t_);
@@ -356,6 +362,7 @@ class JobWriter {
     text_.roles.push_back({kind, place("--actor-num-gpus-per-node")});
     own(role + ".model", text_alone_ ? name_ + std::string(kTextAlone) : name_, "hf_checkpoint");
     of_megatron(t_.megatron, m_.run, role);
+    bridged(role);
     if (m_.colocated && !m_.partial() && kind != RoleKind::critic) put(role + ".beside", "rollout", "--colocate");
     if (!m_.supervised || m_.serves) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
     host(role, kind);
@@ -380,12 +387,59 @@ class JobWriter {
     text_.settings.insert(text_.settings.end(), said.settings.begin(), said.settings.end());
   }
 
+  /// What Megatron-Bridge's provider says, and no argument of Megatron's. An older state hands fewer of them on
+  /// (relax/backends/megatron/model_provider.py: bridge_keys; redai-infra/Relax dc58aeb4, redai-studio/Relax 0011f56b).
+  void bridged(const std::string& role) {
+    if (!is_made_by_bridge(t_)) return;
+    own(role + ".models_by", "megatron-bridge", "megatron_to_hf_mode");
+    const auto of_provider = [&](const Setting& s) {
+      const bool older = !t_.release.since("2026.08");
+      return s.key == role + ".activation_fusion" ||
+             (older && (s.key == role + ".permute_fusion" || s.key == role + ".gradient_accumulation_fusion" ||
+                        s.key == role + ".grouped_experts"));
+    };
+    std::erase_if(text_.settings, of_provider);
+    const Own& o = t_.own;
+    if (o.on("freeze_vision_model"))
+      own(role + ".vision.train", o.on("freeze_vision_projection") ? "none" : "projector", "freeze_vision_model");
+  }
+
+  /// Images of a micro-batch, which the text says nothing of but that there are some.
+  void images(const std::string& role, std::int64_t tokens) {
+    if (t_.family->image_size == nullptr || !is_made_by_bridge(t_)) return;
+    const bool asked = t_.own.on("multimodal_keys");
+    if (said_.none || (!asked && said_.width == 0)) return;
+    const std::string flag = asked ? t_.own.place("multimodal_keys") : "--image-size";
+    if (token_side_ == 0) {
+      if (role == m_.learner())
+        text_.problems.push_back({place(flag), name_, "a model with a vision tower", {}, "this one sees no images"});
+      return;
+    }
+    const std::int64_t length = longest();
+    const std::int64_t count = length > 0 ? std::max<std::int64_t>(1, tokens / length) : 1;
+    put(role + ".vision.images", fmt::format("{}", count), flag);
+    if (said_.width == 0) return capped_images(role);
+    put(role + ".vision.width", fmt::format("{}", said_.width), "--image-size");
+    put(role + ".vision.height", fmt::format("{}", said_.height), "--image-size");
+  }
+
+  /// --image-max-token-num makes larger ones smaller (relax/utils/multimodal/image_utils.py: fetch_image).
+  void capped_images(const std::string& role) {
+    const std::int64_t most = t_.own.whole_or("image_max_token_num", 0), prompt = m_.supervised ? longest() : prompt_;
+    if (most <= 0 || token_side_ == 0 || (prompt > 0 && most >= prompt)) return;
+    std::int64_t side = 1;
+    while ((side + 1) * (side + 1) <= most) ++side;
+    for (const char* knob : {".vision.width", ".vision.height"})
+      own(role + knob, fmt::format("{}", side * token_side_), "image_max_token_num");
+  }
+
   /// Weights alone, on GPUs of its own: what its engine would do in training is not asked.
   void forward(const Forward& role) {
     text_.roles.push_back({RoleKind::reference, place("--resource"), role.name});
     own(role.name + ".model", name_, "hf_checkpoint");
     const std::size_t before = text_.settings.size();
     of_megatron(role.arguments, role.run, role.name);
+    bridged(role.name);
     constexpr std::array<std::string_view, 10> kOfTraining{
         "optimizer", "distributed_optimizer", "gradient_", "defer_", "wgrad_", "precision", "exp_avg", "fp32_", "overlap_",
         "recompute"};
@@ -399,6 +453,7 @@ class JobWriter {
     const std::int64_t each = std::max<std::int64_t>(1, longest());
     const std::int64_t budget = role.tokens > 0 ? std::max(role.tokens * role.run.context, each) : each;
     put(role.name + ".tokens_per_micro_batch", fmt::format("{}", padded(budget, role.run)), "--ref-actor-config");
+    images(role.name, budget);
   }
 
   /// Sets of weights that TensorBackuper has, and the margin of torch_memory_saver (slime/backends/megatron_utils/actor.py:
@@ -478,6 +533,7 @@ class JobWriter {
     budget = std::max(budget, each);
     if (m_.global_batch > 0 && longest() > 0) budget = std::min(budget, m_.global_batch * each);
     const std::string tokens = fmt::format("{}", padded(budget, m_.run));
+    images(role, budget);
     if (dynamic) {
       own(role + ".tokens_per_micro_batch", tokens, "max_tokens_per_gpu");
       log_prob_budget(role, budget);
@@ -564,6 +620,7 @@ class JobWriter {
 
   const Source& source_;
   const Catalog& catalog_;
+  const ImagesSaid said_;
   SlimeText t_;
   SlimeMeaning m_;
   NativeText text_;
@@ -571,6 +628,7 @@ class JobWriter {
   bool stored_ = false;      ///< its checkpoint is quantised
   bool text_alone_ = false;  ///< the trainer has its text alone
   std::int64_t prompt_ = 0, response_ = 0;
+  std::int64_t token_side_ = 0;  ///< pixels of an image's token; 0: the model sees none
 };
 
 }  // namespace

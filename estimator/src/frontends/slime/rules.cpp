@@ -207,6 +207,7 @@ class Checker {
     groups();
     roles();
     replayed_routes();
+    images();
     if (t_.own.on("enable_mtp_training") && t_.megatron.on("cross_entropy_loss_fusion"))
       wrong("enable_mtp_training", "the flag", "no --cross-entropy-loss-fusion beside it",
             "not supported yet: multi-token prediction whose loss is fused");
@@ -292,6 +293,28 @@ class Checker {
       if (t_.own.on(name) && !whole)
         return wrong(name, "the flag", "--recompute-granularity full --recompute-method uniform beside it",
                      "not supported yet: experts' routes that are replayed without recomputation");
+  }
+
+  /// Images of --multimodal-keys, and towers that are frozen, as Megatron-Bridge's models have them.
+  void images() {
+    if (t_.family->image_size == nullptr || !m_.trains) return;
+    const Own& o = t_.own;
+    const bool bridge = is_made_by_bridge(t_);
+    if (o.on("freeze_vision_projection") && !o.on("freeze_vision_model") && bridge)
+      wrong("freeze_vision_projection", "the flag", "--freeze-vision-model beside it",
+            "not supported yet: a trained tower whose mergers are frozen");
+    if (o.on("enable_mtp_training") && bridge && !t_.release.since("2026.07"))  // mtp_num_layers is the checkpoint's there
+      wrong("enable_mtp_training", "the flag", "a later state of Relax", "not supported yet: multi-token prediction of 2026.05");
+    if (!o.on("multimodal_keys")) return;
+    const nlohmann::json keys = nlohmann::json::parse(o.text("multimodal_keys"), nullptr, false);
+    if (!keys.is_object() || keys.size() != 1 || !keys.contains("image"))
+      return wrong("multimodal_keys", found("multimodal_keys"), R"('{"image": "..."}')",
+                   "not supported yet: video or sound beside the text");
+    if (!bridge)
+      wrong("multimodal_keys", found("multimodal_keys"), "--megatron-to-hf-mode bridge beside it",
+            "not supported yet: images of a model that Megatron-Bridge does not make");
+    if (o.on("vision_dp_when_tp"))
+      wrong("vision_dp_when_tp", "the flag", "nothing", "not supported yet: images that ranks deal out among them");
   }
 
   SlimeText& t_;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "job/model_makers.hpp"
 #include "layers/families.hpp"
 
 namespace oomplan::slime {
@@ -70,6 +71,8 @@ bool is_patched(std::string_view flag) {
   return flag == "--use-gated-attention" || flag == kNormBehindAttention || flag == kNormBehindFeedForward;
 }
 
+bool is_made_by_bridge(const SlimeText& t) { return t.family->bridge_makes && t.own.text("megatron_to_hf_mode") == "bridge"; }
+
 // Of the releases whose image has Megatron 1dcf0dafa (docker/Dockerfile).
 const Specification* specification_of(const SlimeText& t) {
   if (!t.family->own_layers || !t.release.since("0.3.0")) return nullptr;
@@ -80,11 +83,34 @@ const Specification* specification_of(const SlimeText& t) {
 }
 
 std::vector<std::string_view> described_flags(const SlimeText& t) {
+  if (is_made_by_bridge(t))  // the checkpoint says it
+    return {"spec",
+            "attention_output_gate",
+            "experimental_attention_variant",
+            "linear_attention_freq",
+            "rotary_interleaved",
+            "qk_l2_norm",
+            "window_size",
+            "no_rope_freq"};
   const Specification* s = specification_of(t);
   return s == nullptr ? std::vector<std::string_view>{} : s->flags;
 }
 
+namespace {
+
+/// Qwen2.5-VL's embeddings are not packed (modeling_qwen25_vl.py, 0.5.2), and both frameworks pack.
+void check_bridged(SlimeText& t, const Architecture& a, const std::string& name) {
+  const std::string_view family = made_as(a);
+  if (made_model(ModelMaker::megatron_bridge, family) && family != "qwen2_5_vl") return;
+  t.told.add(t.own.place("hf_checkpoint"), name, "a model whose making by Megatron-Bridge is described",
+             fmt::format("not supported yet: models of the family '{}' as Megatron-Bridge makes them", family));
+  t.told.problems.back().kind = ProblemKind::not_supported;
+}
+
+}  // namespace
+
 void check_layers(SlimeText& t, const Architecture& a, const std::string& name) {
+  if (is_made_by_bridge(t)) return check_bridged(t, a, name);
   const Specification* said = specification_of(t);
   const auto refuse = [&](const char* flag, std::string found, std::string expected, std::string why) {
     t.told.add(t.megatron.place(flag), std::move(found), std::move(expected), std::move(why));

@@ -18,6 +18,8 @@ struct Specification {
   std::vector<std::string_view> flags;  ///< of Megatron, that are described beside it
 };
 
+/// Megatron-Bridge makes the model of the checkpoint, whatever Megatron's arguments say of its layers.
+bool is_made_by_bridge(const SlimeText&);
 /// The command's; nullptr: it has none, or one that is not described.
 const Specification* specification_of(const SlimeText&);
 /// Arguments of Megatron that are described because the specification is.

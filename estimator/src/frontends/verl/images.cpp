@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include <fmt/format.h>
 
@@ -14,10 +13,6 @@
 namespace oomplan::verl {
 namespace {
 
-/// Image tokens of one image, at most: the processors of Qwen2-VL to Qwen3-VL make larger images smaller
-/// (preprocessor_config.json of Qwen/Qwen2.5-VL-7B-Instruct: max_pixels 12845056).
-constexpr std::int64_t kMostTokens = 16384;
-
 /// On the command line; verl's own files name the column of every data set.
 bool overridden(const compose::Node* n) {
   return n != nullptr && n->kind != compose::Node::Kind::null && n->origin.kind == Origin::Kind::override_;
@@ -26,30 +21,6 @@ bool overridden(const compose::Node* n) {
 bool on(const compose::Node* n) { return n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean; }
 
 }  // namespace
-
-ImagesSaid images_said(std::string_view text) {
-  ImagesSaid out;
-  if (text.empty()) return out;
-  out.none = text == "none";
-  if (out.none) return out;
-  const std::size_t at = text.find('x');
-  const auto side = [](std::string_view digits) {
-    std::int64_t n = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
-    return error == std::errc() && end == digits.data() + digits.size() ? n : 0;
-  };
-  if (at != std::string_view::npos) {
-    out.width = side(text.substr(0, at));
-    out.height = side(text.substr(at + 1));
-  }
-  if (out.width < 1 || out.height < 1 || std::max(out.width, out.height) > kPixelLimit.most)
-    throw InputError(Problem{{"command line", 0, 0, "--image-size"},
-                             fmt::format("'{}'", text),
-                             fmt::format("width and height in pixels up to {}, such as 640x480, or none", kPixelLimit.most),
-                             {},
-                             {}});
-  return out;
-}
 
 /// A key of images that somebody wrote, or a data set that is known to have some.
 const compose::Node* VerlImages::evidence() const {
@@ -148,21 +119,7 @@ void derive_images(Derivation& d, Role& role) {
               "(verl/models/transformers/qwen2_vl.py)"});
     return;
   }
-  if (vision.height > 0 || vision.width > 0) return;
-  std::int64_t longest = d.job().prompt_tokens > 0 ? d.job().prompt_tokens : role.trainer.sequence_tokens;
-  if (const std::int64_t packed = role.trainer.tokens_per_micro_batch; packed > 0)  // samples may be shorter (--sequence-tokens)
-    longest = longest > 0 ? std::min(longest, packed / vision.images) : packed / vision.images;
-  const std::int64_t most = std::min(longest, kMostTokens);
-  std::int64_t side = 1;
-  while ((side + 1) * (side + 1) <= most) ++side;
-  vision.height = vision.width = side * tower.patch * tower.merge;
-  const std::string why = fmt::format("one image as large as a prompt of {} tokens allows", longest);
-  for (const char* knob : {"vision.height", "vision.width"})
-    d.record(key_of(role, knob), Origin::Kind::derived, why, "verl/utils/dataset/rl_dataset.py");
-  if (acts)
-    d.note({Note::Level::info, place,
-            fmt::format("a sample is taken to have {}: {} x {} pixels. --image-size says what yours have", why, vision.width,
-                        vision.height)});
+  derive_image_size(d, role, "verl/utils/dataset/rl_dataset.py");
 }
 
 }  // namespace oomplan::verl

@@ -6,17 +6,10 @@
 #include <vector>
 
 #include "frontends/derivation.hpp"
+#include "frontends/images.hpp"
 #include "frontends/verl/settings.hpp"
 
 namespace oomplan::verl {
-
-/// What is said of a sample's image besides the configuration.
-struct ImagesSaid {
-  bool none = false;
-  std::int64_t width = 0, height = 0;  ///< pixels; 0: as large as a prompt allows
-};
-/// "640x480", "none", or "". Throws InputError.
-ImagesSaid images_said(std::string_view text);
 
 /// Where the configuration says that samples have images, and what becomes of the tower.
 class VerlImages {

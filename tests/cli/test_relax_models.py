@@ -1,0 +1,93 @@
+"""Models that Megatron-Bridge makes under Relax: linear attention, images, frozen towers, blocks that predict more tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from test_relax import COLOCATED, changed, fully_async, job, notes, refused
+from test_slime import run
+
+VISION = ("Qwen/Qwen3-4B\n", "Qwen/Qwen3-VL-4B-Instruct\n")
+IMAGES = """   --colocate --multimodal-keys '{"image": "images"}' \\\n"""
+SHAPE = [
+    ("--hf-checkpoint Qwen/Qwen3-4B\n", "--hf-checkpoint Qwen/Qwen3.5-9B\n"),
+    ("--num-layers 36", "--num-layers 32 --attention-output-gate --use-gated-attention --untie-embeddings-and-output-weights"),
+    ("--hidden-size 2560", "--hidden-size 4096"),
+    ("--ffn-hidden-size 9728", "--ffn-hidden-size 12288"),
+    ("--num-attention-heads 32", "--num-attention-heads 16"),
+    ("--num-query-groups 8", "--num-query-groups 4"),
+    ("--vocab-size 151936", "--vocab-size 248320"),
+]
+
+
+def levels(path: str, *options: str) -> dict[str, int]:
+    """Bytes that the phases need."""
+    done = run("estimate", "--json", path, *options)
+    assert done.returncode in (0, 1), done.stderr
+    return {phase["phase"]: phase["device_bytes"] for gpu in json.loads(done.stdout)["gpus"] for phase in gpu["phases"]}
+
+
+def actor(path: str, *options: str) -> dict[str, Any]:
+    return dict(job(path, *options)["actor"])
+
+
+def test_the_bridge_says_what_arguments_do_not(tmp_path: Path) -> None:
+    assert actor(changed(tmp_path))["models_by"] == "megatron-bridge"
+    assert actor(changed(tmp_path))["activation_fusion"] is False
+    raw = actor(changed(tmp_path, ("--megatron-to-hf-mode bridge", "--megatron-to-hf-mode raw")))
+    assert raw["activation_fusion"] is True and raw.get("models_by", "mbridge") == "mbridge"
+
+
+def test_linear_attention_needs_no_specification(tmp_path: Path) -> None:
+    path = changed(tmp_path, *SHAPE)
+    assert levels(path)["actor.backward"] > 0
+    assert "samples are taken to be text: the tower does not run" in notes(path)
+    context = (COLOCATED, "   --colocate --context-parallel-size 2 --calculate-per-token-loss \\\n")
+    assert "context parallelism of packed sequences beside linear attention under Megatron: not supported yet" in refused(
+        changed(tmp_path, *SHAPE, context)
+    )
+
+
+def test_a_sample_has_an_image_as_large_as_a_prompt_allows(tmp_path: Path) -> None:
+    path = changed(tmp_path, VISION, (COLOCATED, IMAGES))
+    assert "a sample is taken to have one image as large as a prompt of" in notes(path)
+    large, small, none = levels(path), levels(path, "--image-size", "448x336"), levels(path, "--image-size", "none")
+    text = levels(changed(tmp_path, VISION))
+    assert none == text
+    assert text["actor.forward"] < small["actor.forward"] < large["actor.forward"]
+    capped = changed(tmp_path, VISION, (COLOCATED, IMAGES.replace("--colocate", "--colocate --image-max-token-num 256")))
+    assert actor(capped)["vision"]["width"] == 16 * 32
+
+
+def test_a_frozen_tower_has_neither_gradients_nor_states(tmp_path: Path) -> None:
+    whole = changed(tmp_path, VISION, (COLOCATED, IMAGES), name="whole.sh")
+    body = changed(tmp_path, VISION, (COLOCATED, IMAGES.replace("--colocate", "--colocate --freeze-vision-model")), name="body.sh")
+    flags = "--colocate --freeze-vision-model --freeze-vision-projection"
+    tower = changed(tmp_path, VISION, (COLOCATED, IMAGES.replace("--colocate", flags)), name="tower.sh")
+    assert [actor(path)["vision"]["train"] for path in (whole, body, tower)] == ["all", "projector", "none"]
+    for phase in ("actor.load", "actor.backward", "actor.optimizer"):
+        assert levels(whole)[phase] > levels(body)[phase] > levels(tower)[phase]
+
+
+def test_roles_apart_see_the_images_too(tmp_path: Path) -> None:
+    path = fully_async(tmp_path, VISION, flags="""--multimodal-keys '{"image": "images"}'""")
+    read = job(path)
+    assert read["ref"]["models_by"] == read["actor_fwd"]["models_by"] == "megatron-bridge"
+    assert read["ref"]["vision"]["images"] >= 1
+
+
+def test_blocks_that_predict_more_tokens_are_trained(tmp_path: Path) -> None:
+    text = changed(tmp_path, *SHAPE)
+    flags = "   --colocate --mtp-num-layers 1 --enable-mtp-training \\\n"
+    trained = levels(changed(tmp_path, *SHAPE, (COLOCATED, flags), name="mtp.sh"))
+    idle = levels(changed(tmp_path, *SHAPE, (COLOCATED, flags.replace(" --enable-mtp-training", "")), name="idle.sh"))
+    plain = levels(text)
+    assert plain["actor.load"] < idle["actor.load"] == trained["actor.load"]
+    assert plain["actor.backward"] < idle["actor.backward"] < trained["actor.backward"]
+
+
+def test_replayed_routes_lie_on_the_host(tmp_path: Path) -> None:
+    replayed = changed(tmp_path, (COLOCATED, "   --colocate --use-rollout-routing-replay \\\n"), name="replayed.sh")
+    assert levels(replayed) == levels(changed(tmp_path))
