@@ -84,7 +84,17 @@ def anything(name: str) -> None:
             raise AttributeError(wanted)
         return object
 
-    module(name).__getattr__ = named  # type: ignore[method-assign]
+    module(name).__getattr__ = named
+
+
+def number_in(pattern: str, name: str) -> int:
+    found = re.search(pattern, name)
+    return int(found[1]) if found else -1
+
+
+def moved(name: str, pattern: str, by: int) -> str:
+    """The name with another number."""
+    return re.sub(pattern, lambda m: f"{m[1]}{int(m[2]) + by}", name)
 
 
 def without_module(name: str) -> str:
@@ -99,8 +109,7 @@ class Bridge:
     def __init__(self, folder: Path) -> None:
         for name in [n for n in sys.modules if n == "megatron.bridge" or n.startswith("megatron.bridge.")]:
             del sys.modules[name]
-        mpu = sys.modules["megatron.core.mpu"]
-        mpu.is_initialized = lambda: False
+        sys.modules["megatron.core.mpu"].__dict__["is_initialized"] = lambda: False
         module("megatron.core.fp8_utils", FP8_TENSOR_CLASS=type(None), HAVE_TE_FP8_TENSOR_CLASS=False)
         module("megatron.core.transformer.module", MegatronModule=torch.nn.Module, Float16Module=torch.nn.Module)
         module("megatron.core.transformer.transformer_config", TransformerConfig=object)
@@ -112,7 +121,7 @@ class Bridge:
             "megatron.core.models.gpt.experimental_attention_variant_module_specs",
         ):
             anything(name)
-        expert = lambda name: int(re.search(r"(?:weight|bias|local_experts\.)(\d+)", name)[1])  # type: ignore[index]  # noqa: E731
+        expert = lambda name: number_in(r"(?:weight|bias|local_experts\.)(\d+)", name)  # noqa: E731
         module("megatron.bridge.utils.common_utils", extract_expert_number_from_param=expert)
         anything("transformers")
         same = lambda config, **_k: config  # noqa: E731
@@ -178,11 +187,17 @@ def without_padding(name: str, param: torch.Tensor, rows: int) -> torch.Tensor:
 class Relax:
     """Relax's modules, on what stands for the rest."""
 
+    common: Any
+    bridge_converter: Any
+    weight_iterator_base: Any
+    weight_iterator_bridge: Any
+    weight_from_tensor: Any
+
     def __init__(self, folder: Path, bridge: Bridge) -> None:
         self.bridge = bridge
         device = module("relax.utils.device", make_current_torch_device=lambda: torch.device(DEVICE), synchronize=lambda: None,
                         empty_cache=lambda: None)  # fmt: skip
-        sys.modules["relax.utils"].device = device  # type: ignore[attr-defined]
+        sys.modules["relax.utils"].__dict__["device"] = device
         module("relax.utils.types", ParamInfo=ParamInfo)
         module("relax.utils.misc", get_hf_config=None)
         module("relax.utils.distributed_utils", get_gloo_group=lambda: "gloo")
@@ -219,7 +234,7 @@ class Relax:
         def infos() -> Any:
             return self.weight_iterator_bridge._build_param_info_buckets(args, [Model(row, WORLD.stage(), "meta")])
 
-        dist.all_gather_object = others(Others(infos))  # type: ignore[assignment]
+        dist.all_gather_object = others(Others(infos))
         host = dict(common.named_params_and_buffers(args, [Model(row, WORLD.stage(), "cpu")], convert_to_global_name=False))
         updater = self.weight_from_tensor.UpdateWeightFromTensor(
             args, [Model(row, WORLD.stage(), "meta")], weights_getter=lambda: host, model_name="", quantization_config=None
@@ -252,11 +267,10 @@ class Relax:
             assert object_list is not None
             shift = row["experts"] // row["expert"]
             for i in range(len(object_list)):
-                object_list[i] = [
-                    re.sub(r"(weight)(\d+)$", lambda m, i=i: f"{m[1]}{int(m[2]) % shift + i * shift}", n) for n in obj
-                ]
+                # names of the rank's own experts, of which each expert rank has as many
+                object_list[i] = [moved(n, r"(weight)(\d+)$", i * shift) for n in obj]
 
-        dist.all_gather_object = gather  # type: ignore[assignment]
+        dist.all_gather_object = gather
         real = made._update_bucket_weights_from_distributed
 
         def counts(*a: Any, **k: Any) -> None:
@@ -273,7 +287,10 @@ class Said:
     over by the next look at them."""
 
     def __init__(self, code: Any, iterator: Any, row: Row) -> None:
-        self.code, self.row, self.infos, self.answer = code, row, [], None
+        self.code, self.row = code, row
+        self.answer: Any = None
+        self.infos: list[Any] = []
+        self.slot = 0
         self.size, self.encode = code.__dict__["_compute_slot_size"], code.__dict__["_encode_metadata"]
         self.words: dict[str, list[Any]] = {}
         for bucket in iterator._expert_buckets:
@@ -285,9 +302,9 @@ class Said:
                     (name, types.SimpleNamespace(ndim=t.ndim, shape=t.shape, dtype=t.dtype)) for name, t in made
                 ]
         code._compute_slot_size = self.asked
-        dist.all_reduce = self.all_reduce  # type: ignore[assignment]
-        torch.Tensor.item = lambda _t: self.answer  # type: ignore[method-assign,assignment,return-value]
-        torch.Tensor.cpu = lambda _t, *_a, **_k: self.answer  # type: ignore[method-assign,assignment,return-value]
+        dist.all_reduce = self.all_reduce
+        torch.Tensor.item = lambda _t: self.answer
+        torch.Tensor.cpu = lambda _t, *_a, **_k: self.answer
 
     def asked(self, all_converted: list[Any], infos: list[Any]) -> int:
         self.infos = infos
@@ -296,11 +313,8 @@ class Said:
     def all_reduce(self, tensor: torch.Tensor, op: Any = None, group: Any = None) -> None:
         ranks = WORLD.members(group)
         own = WORLD.row["experts"] // WORLD.row["expert"]
-        here = [
-            info
-            for info in self.infos
-            if group == "ep" or int(re.search(r"weight(\d+)$", info.name)[1]) // own == WORLD.expert_rank()
-        ]  # type: ignore[index]
+        rank = WORLD.expert_rank()
+        here = [info for info in self.infos if group == "ep" or number_in(r"weight(\d+)$", info.name) // own == rank]
         names = {info.name for info in here}
         said = [self.words[info.name] if info.name in names else None for info in self.infos]
         if tensor.numel() == 1:
@@ -327,7 +341,7 @@ class Slime:
             patch_megatron_model=lambda _m: contextlib.nullcontext(),
             patch_auto_bridge_hf_config=lambda b: b,
         )
-        sys.modules["slime.utils"].megatron_bridge_utils = sys.modules["slime.utils.megatron_bridge_utils"]  # type: ignore[attr-defined]
+        sys.modules["slime.utils"].__dict__["megatron_bridge_utils"] = sys.modules["slime.utils.megatron_bridge_utils"]
         chunking = "slime/utils/iter_utils.py" if release in ("0.2.0", "0.2.1") else "slime/utils/misc.py"
         self.load(clone, TAGS[release], chunking, only="chunk_named_params_by_size")
         module(
@@ -335,20 +349,19 @@ class Slime:
             FlattenedTensorBucket=Bucket,
             MultiprocessingSerializer=types.SimpleNamespace(serialize=lambda *_a, **_k: ""),
         )
-        unpadded = lambda args, megatron_param_name, hf_param_name, param: without_padding(
-            megatron_param_name, param, args.vocab_size
-        )  # noqa: E731, ARG005
+
+        def unpadded(args: Any, megatron_param_name: str, hf_param_name: str, param: torch.Tensor) -> torch.Tensor:
+            return without_padding(megatron_param_name, param, args.vocab_size)
+
         module(f"{self.PACKAGE}.megatron_to_hf", postprocess_hf_param=unpadded)
-        module(
-            f"{self.PACKAGE}.megatron_to_hf.processors",
-            quantize_params=lambda args, megatron_name, converted_named_params, quantization_config: converted_named_params,
-        )  # noqa: ARG005
+        same = lambda converted_named_params, **_k: converted_named_params  # noqa: E731
+        module(f"{self.PACKAGE}.megatron_to_hf.processors", quantize_params=same)
         module(f"{self.PACKAGE}.misc_utils", strip_param_name_prefix=without_module)
         at = f"{self.PACKAGE}.update_weight"
         anything(f"{at}.update_weight_from_distributed")
         module(f"{at}.hf_weight_iterator_direct", HfWeightIteratorDirect=None)
         auto = types.SimpleNamespace(from_hf_pretrained=lambda *_a, **_k: self)
-        sys.modules["megatron.bridge"].AutoBridge = auto  # type: ignore[attr-defined]
+        sys.modules["megatron.bridge"].__dict__["AutoBridge"] = auto
         module("slime_plugins.megatron_bridge")
         for name in ("hf_weight_iterator_base", "hf_weight_iterator_bridge", "update_weight_from_tensor"):
             self.load(clone, TAGS[release], f"{at.replace('.', '/')}/{name}.py")
@@ -374,18 +387,16 @@ class Slime:
         names: dict[str, tuple[str, int]] = {}
         each = row["layers"] // row["pipeline"]
         for stage, local in self.axes:
-            moved = re.sub(r"layers\.(\d+)\.", lambda m, s=stage: f"layers.{int(m[1]) + s * each}.", local)
-            names[moved] = (local, stage)
+            names[moved(local, r"(layers\.)(\d+)", stage * each)] = (local, stage)
         if row["tied"]:
             names.pop("output_layer.weight", None)
         registry = self.bridge.registry(row)
-        number = lambda pattern, name: int(found[1]) if (found := re.search(pattern, name)) else -1  # noqa: E731
-        order = sorted(names, key=lambda n: (number(r"layers\.(\d+)", n), number(r"(?:bias|weight)(\d+)", n), n))
+        order = sorted(names, key=lambda n: (number_in(r"layers\.(\d+)", n), number_in(r"(?:bias|weight)(\d+)", n), n))
         tasks = []
         shift = (row["experts"] // row["expert"]) * WORLD.expert_rank() if row["experts"] else 0
         for name in order:
             local, stage = names[name]
-            everywhere = re.sub(r"weight(\d+)$", lambda m: f"weight{int(m[1]) + shift}", name) if ".experts." in name else name
+            everywhere = moved(name, r"(weight)(\d+)$", shift) if ".experts." in name else name
             mapping = registry.megatron_to_hf_lookup(everywhere)
             inner = getattr(mapping, "_tp_mapping", mapping)
             if type(inner).__name__ == "AutoMapping":
@@ -449,14 +460,14 @@ class Slime:
             counted[0] += 1
             return send(bucket)
 
-        self.tensor.FlattenedTensorBucket = type("Counted", (Bucket,), {"get_flattened_tensor": sent})
+        self.tensor.__dict__["FlattenedTensorBucket"] = type("Counted", (Bucket,), {"get_flattened_tensor": sent})
         return updater
 
 
 def run(code: Any, row: Row) -> Row:
     World.row = row
     WORLD.rank = row["rank"]
-    dist.broadcast = lambda *_a, **_k: Handle()  # type: ignore[assignment]
+    dist.broadcast = lambda *_a, **_k: Handle()
     counted = [0]
     updater = (code.shared if row["colocated"] else code.apart)(row, counted)
     gc.collect()

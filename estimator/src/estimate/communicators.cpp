@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "estimate/timeline.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -12,6 +14,24 @@ Exchange exchange_of_context(const Role& role) {
   const bool ring = role.trainer.kernels == Kernels::torchtitan ||
                     (role.engine == EngineKind::megatron && role.trainer.megatron.context_exchange == ContextExchange::p2p);
   return ring ? Exchange::neighbours : Exchange::all;
+}
+
+/// Each stage of the actor has a group of its own with the ranks that get its weights for log-probs
+/// (relax/distributed/checkpoint_service/backends/device_direct.py: init_process_groups_for_actor_fwd_ref, redai-infra/Relax
+/// e38d4faa).
+std::vector<ProcessGroup> groups_of_checkpoint_engine(const Job& job, const Role& role) {
+  if (!job.sync.checkpoint_engine) return {};
+  const Role* actor = nullptr;
+  std::int64_t receivers = 0;
+  for (const Role& r : job.roles) {
+    if (r.kind == RoleKind::actor) actor = &r;
+    if (follows_actor(r)) receivers += r.trainer.layout.world();
+  }
+  if (actor == nullptr || receivers == 0) return {};
+  const ProcessGroup one{receivers + 1, 1, Exchange::none};
+  if (role.kind == RoleKind::actor) return {one};
+  if (!follows_actor(role)) return {};
+  return std::vector<ProcessGroup>(static_cast<std::size_t>(actor->trainer.layout.pipeline), one);
 }
 
 }  // namespace
@@ -37,6 +57,7 @@ std::vector<ProcessGroup> process_groups(const Job& job, const Role& role) {
     groups.push_back({l.expert, l.expert_tensor, Exchange::all});
   if (t.replicas > 1) groups.push_back({t.replicas, world / t.replicas, Exchange::none});
   if (job.sync.by == SyncBy::nccl && role.kind == RoleKind::actor) groups.push_back({world, 1, Exchange::none});
+  for (const ProcessGroup& group : groups_of_checkpoint_engine(job, role)) groups.push_back(group);
   return groups;
 }
 

@@ -166,9 +166,10 @@ std::vector<Knob> trainer_rows() {
       row("log_prob_pass", of, flag, knob::flag<&Trainer::log_prob_pass>(), semantics,
           "a step has a pass without gradients for the log-probs; false: they are those of the training pass, or of another "
           "role"),
-      row("empty_cache_below", of, KnobType::bytes, knob::bytes<&Trainer::empty_cache_below>(), speed,
-          "where less of the GPU is free, the loop empties the allocator's cache before every collective, which a note tells; 0: "
-          "never"),
+      within(row("empty_cache_below", of, KnobType::bytes, knob::bytes<&Trainer::empty_cache_below>(), speed,
+                 "where less of the GPU is free, the loop empties the allocator's cache before every collective, which a note "
+                 "tells; 0: never"),
+             kMemoryLimit),
       zero_is(within(row("sequence_tokens", of, count, count_or_auto<&Trainer::sequence_tokens>(), semantics,
                          "longest sequence; with sequences_per_micro_batch the length to which all are padded"),
                      kTokenLimit, "tokens"),
