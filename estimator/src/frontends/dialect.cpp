@@ -106,7 +106,8 @@ const std::array<Dialect, 7> kDialects{{
      nullptr,
      {},
      relax::entry_points,
-     [](Handing& handing) { return slime::take(relax::family(), handing); }},
+     [](Handing& handing) { return slime::take(relax::family(), handing); },
+     true},
     {"slime",
      true,
      false,
@@ -259,7 +260,7 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
   if (source.sequence_tokens > 0 && !dialect.takes_lengths)
     throw InputError(Problem{{"command line", 0, 0, "--sequence-tokens"},
                              fmt::format("{} of a job of {}", source.sequence_tokens, dialect.name),
-                             "a job of verl or slime",
+                             "a job of verl, slime or Relax",
                              {},
                              "their samples have lengths of their own; other jobs say their tokens"});
   if (!source.image_size.empty() && !dialect.takes_images)

@@ -305,7 +305,7 @@ constexpr Rule kRules[] = {
 };
 
 /// Switches and words that are not described, with the value that is.
-constexpr std::array<NotYet, 31> kNotYet{{
+constexpr std::array<NotYet, 27> kNotYet{{
     {"loss_type", "losses of your own", "policy_loss, sft_loss or sft-loss"},
     {"debug_rollout_only", "servers without a trainer (--debug-rollout-only)"},
     {"rollout_external", "servers that somebody else started"},
@@ -326,16 +326,12 @@ constexpr std::array<NotYet, 31> kNotYet{{
     {"freeze_audio_model", "models of which a part is frozen"},
     {"enable_mtp_training", "multi-token prediction that is trained"},
     {"mtp_only_training", "multi-token prediction that is trained"},
-    {"dynamic_context_parallel", "a context-parallel degree that follows the sequences"},
     {"allgather_cp", "context parallelism by all-gathers"},
-    {"qkv_format", "padded sequences", "thd"},
     {"custom_model_provider_path", "a model of your own code"},
     {"multimodal_keys", "images, video or sound beside the text"},
     {"use_routing_replay", "experts' routes that are replayed"},
     {"use_rollout_routing_replay", "experts' routes that are replayed"},
-    {"sft_chunked_logits", "logits of supervised training in chunks (--sft-chunked-logits)"},
     {"task_type", "classification", "causal_lm"},
-    {"lora_rank", "adapters of Relax's trainer"},
     {"opd_log_prob_top_k", "the teacher's most likely tokens in the loss", ""},
 }};
 

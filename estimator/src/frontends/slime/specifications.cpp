@@ -81,7 +81,9 @@ const Specification* specification_of(const SlimeText& t) {
 
 std::vector<std::string_view> described_flags(const SlimeText& t) {
   const Specification* s = specification_of(t);
-  return s == nullptr ? std::vector<std::string_view>{} : s->flags;
+  std::vector<std::string_view> out = s == nullptr ? std::vector<std::string_view>{} : s->flags;
+  out.push_back("fp16");  // as bf16, but that masters are whole
+  return out;
 }
 
 void check_layers(SlimeText& t, const Architecture& a, const std::string& name) {
