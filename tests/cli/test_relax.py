@@ -68,6 +68,18 @@ def refused(path: str, *options: str) -> str:
     return done.stderr
 
 
+def test_a_python_of_a_folder_that_nobody_set_is_python(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("-- python3 -m", '-- "${TRAIN_VENV}/bin/python" -m'))
+    assert job(path) == job(str(SCRIPT))
+    path = changed(tmp_path, ("-- python3 -m relax.entrypoints.train", "-- python3 ${RELAX}/relax/entrypoints/train.py"))
+    assert job(path) == job(str(SCRIPT))
+
+
+def test_what_is_not_described_is_said_where_a_value_is_not_known(tmp_path: Path) -> None:
+    path = changed(tmp_path, (COLOCATED, COLOCATED + '   --genrm-model-path "${JUDGE}" \\\n'))
+    assert "--genrm-model-path: found '${JUDGE}', expected nothing: not supported yet: a generative reward model" in refused(path)
+
+
 def test_three_families_of_flags_are_one_job() -> None:
     read = job(str(SCRIPT))
     assert read["framework"] == "relax 2026.08"
@@ -202,6 +214,8 @@ def test_preferences_of_a_later_state_are_refused(tmp_path: Path) -> None:
     assert "--sft-objective: found 'reward_model', expected nothing: not supported yet: training of a reward model" in refused(
         path
     )
+    path = changed(tmp_path, (COLOCATED, COLOCATED + """   --genrm-instances '{"a": {}}' \\\n"""))
+    assert "not supported yet: several generative reward models beside the job" in refused(path)
 
 
 def test_a_misspelt_flag_changes_nothing_and_is_told(tmp_path: Path) -> None:
