@@ -118,7 +118,8 @@ RUNS: list[Row] = [
 ]
 
 
-def prepare(given: argparse.Namespace) -> None:
+def prepare_bridge(given: argparse.Namespace) -> None:
+    """megatron-core's GPTModel by Megatron-Bridge's providers, and its adapters."""
     for name in ("qwen2", "qwen3_moe"):  # before there is a package that they would look at
         importlib.import_module(f"transformers.models.{name}.modeling_{name}")
     original = vision.DotProductAttention
@@ -135,6 +136,10 @@ def prepare(given: argparse.Namespace) -> None:
 
     sys.modules["megatron.bridge.peft.utils"].version = lambda _: "2.17.1"  # type: ignore[attr-defined]
     layers.get_cuda_rng_tracker = lambda: types.SimpleNamespace(fork=contextlib.nullcontext)
+
+
+def prepare(given: argparse.Namespace) -> None:
+    prepare_bridge(given)
     verl = given.verl
     for name in ("verl", "verl.utils", "verl.utils.megatron", "verl.utils.kernel", "verl.models", "verl.models.mcore"):
         vision.without_init(name, verl)
@@ -206,11 +211,11 @@ def experts_of(run: Row) -> int:
     return max(run["expert"], run["tensor"]) if run["experts"] else 1
 
 
-def model_of(run: Row) -> Any:
+def adapted(run: Row) -> Any:
+    """The model with its adapters, and what made them."""
     from megatron.bridge.peft.utils import create_peft
     from megatron.core.process_groups_config import ProcessGroupCollection
     from megatron.core.transformer.module import Float16Module
-    from verl.models.mcore.model_forward_fused import patch_fused_forward
 
     megatron_te.Router.top = run["top"]
     provider = provider_of(run)
@@ -218,18 +223,25 @@ def model_of(run: Row) -> Any:
     model = provider.provide(pre_process=True, post_process=True)
     lora = {"type": "lora", "rank": run["rank"], "alpha": 2 * run["rank"], "target_modules": run["targets"], "merge": False}
     peft = create_peft(lora, dtype=torch.bfloat16)
-    adapted = peft([model], training=True)[0]
-    whole = Float16Module(adapted.config, adapted)
+    beside = peft([model], training=True)[0] if peft is not None else model
+    whole = Float16Module(beside.config, beside)
     for parameter in whole.parameters():
         if not parameter.requires_grad:
             continue
         parameter.main_grad = torch.empty(parameter.shape, dtype=torch.float32)
         parameter.grad_added_to_main_grad = False
         parameter.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
+    return whole.train(run["gradients"]), peft
+
+
+def model_of(run: Row) -> Any:
+    from verl.models.mcore.model_forward_fused import patch_fused_forward
+
+    whole, peft = adapted(run)
     if run["head"] == "fused":
         patch_fused_forward(whole)
     whole.pre_process = whole.post_process = True
-    return whole.train(run["gradients"]), peft
+    return whole, peft
 
 
 def nested(run: Row, dtype: torch.dtype) -> torch.Tensor:

@@ -68,6 +68,18 @@ def refused(path: str, *options: str) -> str:
     return done.stderr
 
 
+def test_a_python_of_a_folder_that_nobody_set_is_python(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("-- python3 -m", '-- "${TRAIN_VENV}/bin/python" -m'))
+    assert job(path) == job(str(SCRIPT))
+    path = changed(tmp_path, ("-- python3 -m relax.entrypoints.train", "-- python3 ${RELAX}/relax/entrypoints/train.py"))
+    assert job(path) == job(str(SCRIPT))
+
+
+def test_what_is_not_described_is_said_where_a_value_is_not_known(tmp_path: Path) -> None:
+    path = changed(tmp_path, (COLOCATED, COLOCATED + '   --genrm-model-path "${JUDGE}" \\\n'))
+    assert "--genrm-model-path: found '${JUDGE}', expected nothing: not supported yet: a generative reward model" in refused(path)
+
+
 def test_three_families_of_flags_are_one_job() -> None:
     read = job(str(SCRIPT))
     assert read["framework"] == "relax 2026.08"
@@ -198,8 +210,12 @@ def test_a_file_of_values_replaces_flags(tmp_path: Path) -> None:
 
 
 def test_preferences_of_a_later_state_are_refused(tmp_path: Path) -> None:
-    path = changed(tmp_path, (COLOCATED, "   --colocate --loss-type sft --sft-objective dpo \\\n"))
-    assert "--sft-objective: found 'dpo', expected nothing: not supported yet: training on preferences" in refused(path)
+    path = changed(tmp_path, (COLOCATED, "   --colocate --loss-type sft --sft-objective reward_model \\\n"))
+    assert "--sft-objective: found 'reward_model', expected nothing: not supported yet: training of a reward model" in refused(
+        path
+    )
+    path = changed(tmp_path, (COLOCATED, COLOCATED + """   --genrm-instances '{"a": {}}' \\\n"""))
+    assert "not supported yet: several generative reward models beside the job" in refused(path)
 
 
 def test_a_misspelt_flag_changes_nothing_and_is_told(tmp_path: Path) -> None:
@@ -218,3 +234,62 @@ def test_a_job_file_may_name_the_framework(tmp_path: Path) -> None:
     again = run("estimate", str(tmp_path / "job.yaml"))
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines()[0] == run("estimate", str(SCRIPT)).stdout.splitlines()[0]
+
+
+def with_flags(tmp_path: Path, flags: str, *changes: tuple[str, str]) -> dict[str, Any]:
+    return job(changed(tmp_path, (COLOCATED, f"{COLOCATED.rstrip()[:-1]} {flags} \\\n"), *changes))
+
+
+def test_adapters_stand_beside_the_layers_that_are_named(tmp_path: Path) -> None:
+    read = with_flags(tmp_path, "--lora-rank 16 --lora-alpha 64 --lora-target-modules linear_qkv linear_fc2")
+    lora = read["actor"]["lora"]
+    assert (lora["rank"], lora["alpha"], lora["targets"], lora["format"]) == (16, 64, ["linear_qkv", "linear_fc2"], "storage")
+    assert (read["rollout"]["sleep"], read["rollout"]["lora"]["slots"]) == (2, "none")  # merged before they are sent
+
+
+def test_servers_have_room_for_one_adapter_that_is_not_merged(tmp_path: Path) -> None:
+    rollout = with_flags(tmp_path, "--lora-rank 16 --lora-adapter-mode")["rollout"]
+    assert (rollout["sleep"], rollout["lora"]["slots"], rollout["lora"]["rank"]) == (1, 1, 16)
+    assert rollout["lora"]["targets"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
+
+
+def test_adapters_of_a_role_for_log_probs_are_not_described(tmp_path: Path) -> None:
+    said = refused(fully_async(tmp_path, flags="--lora-rank 16"))
+    assert "--lora-rank: found 16 of actor_fwd" in said and "not supported yet: adapters of a role that is not trained" in said
+
+
+def test_half_precision_has_whole_masters(tmp_path: Path) -> None:
+    read = with_flags(tmp_path, "--fp16")
+    assert (read["actor"]["precision_aware_optimizer"], read["actor"]["fp32_masters"]) == (True, True)
+    assert read["rollout"]["weights"] == "fp16"
+
+
+def test_padded_samples_are_as_long_as_the_longest(tmp_path: Path) -> None:
+    packed = ("   --use-dynamic-batch-size\n   --max-tokens-per-gpu 9216\n", "   --micro-batch-size 2\n")
+    actor = with_flags(tmp_path, "--qkv-format bshd", packed)["actor"]
+    assert (actor["sequences_per_micro_batch"], actor["sequence_tokens"]) == (2, "9k")
+
+
+def test_a_degree_that_follows_the_sequences_is_the_largest(tmp_path: Path) -> None:
+    flags = "--dynamic-context-parallel --calculate-per-token-loss --rollout-max-context-len 16384"
+    actor = with_flags(tmp_path, flags)["actor"]
+    assert actor["layout"] == "d2t2c2"
+    assert actor["tokens_per_micro_batch"] == "24k"  # 2 x 9216, of which one of two ranks can have two thirds
+
+
+def test_any_number_of_chunks_is_answered(tmp_path: Path) -> None:
+    worst = [
+        run(
+            "estimate",
+            changed(tmp_path, (COLOCATED, f"   --colocate --recompute-loss-function --log-probs-chunk-size {rows} \\\n")),
+        )
+        for rows in (1, 4, 256)
+    ]
+    assert [done.returncode for done in worst] == [0, 0, 0]
+    peaks = [next(line for line in done.stdout.splitlines() if "actor.backward" in line).split()[1] for done in worst]
+    assert max(map(float, peaks)) < 1.03 * min(map(float, peaks)), peaks
+
+
+def test_the_longest_sample_may_be_longer_than_any_flag_says() -> None:
+    read = job(str(SCRIPT), "--sequence-tokens", "20000")
+    assert read["actor"]["tokens_per_micro_batch"] == 20224

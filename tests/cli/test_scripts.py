@@ -25,12 +25,12 @@ ROWS = (Path(__file__).resolve().parents[1] / "data" / "bash_scripts.jsonl").rea
 SCRIPTS = {row["name"]: row["text"] for row in map(json.loads, ROWS)}
 
 
-def of_bash(folder: Path, text: str) -> list[list[str]]:
+def of_bash(folder: Path, text: str, programs: str = "/nothing") -> list[list[str]]:
     (folder / "recorder").write_text(RECORDER)
     (folder / "run.sh").write_text(text)
     record = folder / "record"
     record.write_bytes(b"")
-    given = {"PATH": "/nothing", "BASH_ENV": str(folder / "recorder"), "RECORD": str(record), "HOME": "/root"}
+    given = {"PATH": programs, "BASH_ENV": str(folder / "recorder"), "RECORD": str(record), "HOME": "/root"}
     subprocess.run(
         [str(BASH), "run.sh"], cwd=folder, env=given, capture_output=True, stdin=subprocess.DEVNULL, timeout=20, check=False
     )
@@ -68,6 +68,41 @@ def test_commands_are_those_of_bash(name: str, tmp_path: Path) -> None:
     theirs = of_bash(tmp_path, text)
     assert those_of(theirs), "bash starts nothing"
     assert sorted(those_of(of_oomplan(tmp_path, text))) == sorted(those_of(theirs))
+
+
+SUBSTITUTIONS = r"""
+run "$(echo Qwen3-VL-4B-Instruct | sed 's/-Instruct//g; s/Qwen3-VL-/qwen3-/g; s/-2B/-1.7B/g')"
+run "$(echo a/b | sed -E 's#(a)/(b)#\2-\1&#')" "$(echo aaa | sed 's/a/b/')" "$(echo aaa | sed -e 's/a/b/g' -e 's/^b/X/')"
+run "$(echo a.b.c | sed 's/\./_/g')" "$(printf '1\n2\n' | sed 's/.*/{&}/')" "$(echo abc | sed 's/x*/-/g')"
+run "$(echo 'a\/b' | sed 's/\//|/')" "$(printf 'no end' | sed 's/ /_/I')" "$(echo A1b22 | sed -r 's/[0-9]+/<&>/g')"
+"""
+
+
+@pytest.mark.skipif(shutil.which("sed") is None, reason="no sed")
+def test_text_that_sed_replaces_is_that_of_sed(tmp_path: Path) -> None:
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "sed").symlink_to(str(shutil.which("sed")))
+    theirs = of_bash(tmp_path, SUBSTITUTIONS, str(tmp_path / "programs"))
+    assert len(those_of(theirs)) == 4
+    assert those_of(of_oomplan(tmp_path, SUBSTITUTIONS)) == those_of(theirs)
+
+
+# jq 1.7: jq -nc and jq -n of the same filters
+MADE = {
+    """--argjson n 8 '{actor: [1, $n], "roll out": [1, $n], z: {}}'""": '{"actor":[1,8],"roll out":[1,8],"z":{}}',
+    """--arg n 8 --argjson all '{"a": [1, 2]}' '{$n, all: $all, t: [true, null, -0]}'""": None,
+    """--arg n 8 --argjson all '{"a": [1, 2]}' '{$n, all: $all, t: [true, null, "x"]}'""": (
+        '{"n":"8","all":{"a":[1,2]},"t":[true,null,"x"]}'
+    ),
+    "'{a: 1} + {b: 2}'": None,
+    "'.a'": None,
+}
+
+
+@pytest.mark.parametrize("filter_", MADE)
+def test_json_that_jq_makes_of_its_arguments_is_known(filter_: str, tmp_path: Path) -> None:
+    found = those_of(of_oomplan(tmp_path, f'run "$(jq -nc {filter_})"\n'))[0][1]
+    assert found == MADE[filter_] if MADE[filter_] is not None else isinstance(found, list | dict)
 
 
 def test_what_only_the_machine_or_a_program_knows_is_said(tmp_path: Path) -> None:

@@ -135,6 +135,13 @@ void say_unset_program(const ScriptReading& reading) {
   }
 }
 
+/// `bash run.sh`, where run.sh is not here: it may start the job.
+void say_missing_script(const ScriptReading& reading) {
+  for (const Note& n : reading.notes)
+    if (const std::size_t at = n.text.find(launch::kNotHere); at != std::string::npos)
+      fail(shown_place(n.place), fmt::format("no file {}", n.text.substr(0, at)), "the script that is started", {});
+}
+
 /// Why a script starts nothing that can be read.
 [[noreturn]] void nothing_known(const ScriptReading& reading, const std::vector<Launch>& all, const std::string& name) {
   if (reading.broken && reading.started.empty()) throw InputError(*reading.broken);
@@ -165,6 +172,7 @@ void say_unset_program(const ScriptReading& reading) {
       programs.push_back(program);
   }
   say_unset_program(reading);
+  say_missing_script(reading);
   if (programs.empty()) fail({name, 0, 0, {}}, "a script that starts no program", "one that starts a job", {});
   if (reading.started.size() == 1) unknown_program(reading.started[0], reading);
   fail({name, 0, 0, {}}, fmt::format("a script that starts {} alone", fmt::join(programs, ", ")),

@@ -33,10 +33,23 @@ std::vector<Unknown> Placeholders::used() const {
   return out;
 }
 
+namespace {
+
+/// "${FOLDER}/names.sh may set it, and is not here": what is to be given is FOLDER.
+std::string first_variable(const std::string& text) {
+  const std::size_t begin = text.find("${"), end = text.find('}', begin);
+  if (begin != 0 || end == std::string::npos) return {};
+  const std::string name = text.substr(2, end - 2);
+  return launch::is_name(name) ? name : std::string();
+}
+
+}  // namespace
+
 std::string how_to_give(const Unknown& u) {
   const std::string where = u.line > 0 && u.file != "command line" ? fmt::format(" ({}:{})", u.file, u.line) : "";
   const bool variable = launch::is_name(u.name);
-  const std::string give = variable ? fmt::format("{0}=... oomplan ..., or --set {0}=...", u.name) : "";
+  const std::string folder = u.kind == Unknown::Kind::outside ? first_variable(u.why) : "";
+  const std::string give = variable ? fmt::format("{0}=... oomplan ..., or --set {0}=...", folder.empty() ? u.name : folder) : "";
   if (u.kind == Unknown::Kind::outside && !variable) return fmt::format("`{}`{} is known only where it runs", u.name, where);
   if (u.kind == Unknown::Kind::outside)
     return fmt::format("{}{} is not known: {}; give it: {}", u.name, where, u.why.empty() ? "the shell sets it" : u.why, give);
@@ -73,7 +86,7 @@ bool Placeholders::explain(std::vector<Problem>& problems) const {
     if (why.empty()) continue;
     any = true;
     problem.nearest.clear();
-    problem.why = why;
+    if (problem.kind != ProblemKind::not_supported) problem.why = why;  // another value would not help
   }
   return any;
 }

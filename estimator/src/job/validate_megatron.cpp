@@ -164,7 +164,10 @@ class Checker {
       if (set && !areal) add(knob, std::move(found), "nothing", "it is a setting of AReaL's Megatron engine");
     };
     of_areal("fp32_logits", m.fp32_logits, "true");
-    of_areal("head_chunk_size", m.head_chunk > 0, fmt::format("{}", m.head_chunk));
+    const bool by_samples = m.loss == MegatronLoss::slime_sliced || m.loss == MegatronLoss::slime_samples;
+    if (m.head_chunk > 0 && !areal && (!by_samples || role_.kind != RoleKind::trainer))
+      add("head_chunk_size", fmt::format("{}", m.head_chunk), "nothing",
+          "it is a setting of AReaL's Megatron engine, and of Relax's supervised training");
     if (areal && m.head_chunk > 0 && (!m.fp32_logits || m.entropy_loss))
       add("head_chunk_size", fmt::format("{}", m.head_chunk), "fp32_logits: true beside it, without entropy_loss",
           "AReaL itself asks for it");
@@ -179,17 +182,12 @@ class Checker {
     if (!slime) return;
     if (m.int4_experts && !m.grouped_experts)
       add("int4_experts", "true", "grouped_experts: true beside it", "slime rounds the matrices of grouped products alone");
-    if (t.sequences_per_micro_batch > 0 && !t.loop.actor_loss)
+    if (t.sequences_per_micro_batch > 0 && !t.loop.actor_loss && !t.loop.says_loss)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           "slime packs sequences");
     const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected) {
       if (found) add(knob, std::move(is), std::move(expected), "not supported yet: it with the loss of slime");
     };
-    constexpr std::int64_t kMostChunks = 256;  // each is simulated
-    const bool all = m.recompute_loss || m.loss != MegatronLoss::slime;
-    if (all && m.log_probs_chunk > 0 && t.tokens_per_micro_batch / m.log_probs_chunk > kMostChunks)
-      add("log_probs_chunk_size", fmt::format("{}", m.log_probs_chunk), fmt::format("{} chunks at most", kMostChunks),
-          "not supported yet: more of them with recompute_loss_function, or a loss that goes by samples or copies the logits");
     not_yet("mtp_layers", m.mtp_layers > 0 && !predicts(), fmt::format("{}", m.mtp_layers), "0");
     not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none");
@@ -202,7 +200,7 @@ class Checker {
     const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected, std::string_view what) {
       if (found) add(knob, std::move(is), std::move(expected), fmt::format("not supported yet: {} under {}", what, who));
     };
-    if (t.sequences_per_micro_batch > 0 && !t.loop.actor_loss)
+    if (t.sequences_per_micro_batch > 0 && !t.loop.actor_loss && !t.loop.says_loss)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           fmt::format("{}'s Megatron engine packs sequences", who));
     const bool own = m.loss == MegatronLoss::te || m.loss == MegatronLoss::native || is_slimes(m.loss);
@@ -221,7 +219,7 @@ class Checker {
             fmt::format("{}", m.host_fraction), "1",
             "a part of the optimizer on the host, and the other there between the phases");
     not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false", "deferred gradients");
-    if (!t.loop.adapters_outside && !t.loop.actor_loss)
+    if (!t.loop.adapters_outside && !t.loop.actor_loss && !t.loop.says_loss)
       not_yet("lora.rank", t.lora.rank > 0, fmt::format("{}", t.lora.rank), "none", "adapters of Megatron");
     if (!t.loop.pads_vocab && role_.architecture != nullptr && role_.architecture->vocab % t.layout.tensor != 0)
       add("layout", letters(t.layout), fmt::format("ranks that divide a vocabulary of {}", role_.architecture->vocab),

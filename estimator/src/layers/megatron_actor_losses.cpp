@@ -323,6 +323,34 @@ Tensor sampled_loss(Eager& g, const ActorLoss& o, const Tensor& given) {
   return sliced ? loss : sum_of(g, loss, entropy);
 }
 
+/// sft_loss_function_chunked: rows of the output layer and their loss after another; all softmaxes stay. The next rows' logits
+/// are there before the name of the last ones' goes.
+Tensor loss_of_states(Eager& g, const ActorLoss& o, const Tensor& hidden, const std::function<Tensor(const Tensor&)>& head) {
+  const Dim rows = hidden.shape[0] * B;
+  std::vector<Tensor> log_probs;
+  Tensor rows_of_one, logits;
+  for (int i = 0; i < o.samples; ++i) {
+    Tensor next = rows_of_sample(g, o, hidden);
+    rows_of_one = std::move(next);
+    std::vector<Tensor> parts;
+    for (int n = 0; n < o.head_chunks; ++n) {
+      const Tensor narrow = to(g, slice(g, rows_of_one, {M, hidden.shape.back()}), DType::bf16, "hidden.of_rows");
+      Tensor made = head(narrow);
+      logits = std::move(made);
+      Tensor wide = to(g, logits, DType::fp32, "logits.of_rows");
+      logits = std::move(wide);
+      if (o.temperature) {
+        Tensor divided = scale(g, logits, "logits.divided", kLogits);
+        logits = std::move(divided);
+      }
+      parts.push_back(o.kind == ActorLossKind::slime_sliced ? slime_chunk(g, o, logits).log_probs
+                                                            : of_copies(g, o, logits).log_probs);
+    }
+    log_probs.push_back(cat(g, std::move(parts), {rows_of_one.shape[0], 1}, "token_log_probs"));
+  }
+  return mean_of_samples(g, std::move(log_probs), rows, "token_log_probs");
+}
+
 /// Whoever calls holds the logits as they were until the loss is there.
 Tensor slime_loss(Eager& g, const ActorLoss& o, const Tensor& given, const std::function<void(int)>& scope) {
   const Tensor logits = o.temperature ? scale(g, given, "logits.divided", kLogits) : given;
@@ -346,6 +374,12 @@ Tensor fused_actor_loss(Eager& g, const ActorLoss& o, const Tensor& hidden, cons
   const VerlFusedRows rows = verl_fused_over_ranks(g, hidden, labels, weight, columns, hidden.shape[0] * B, o.entropy);
   if (!o.entropy) return mean_of_tokens(g, rows.log_probs);
   return sum_of(g, mean_of_tokens(g, rows.log_probs), mean_of_tokens(g, rows.entropy));
+}
+
+Tensor actor_loss_of_states(Eager& g, const ActorLoss& o, const Tensor& hidden,
+                            const std::function<Tensor(const Tensor&)>& head) {
+  const auto run = [&g, o, head](const Tensor& x) { return loss_of_states(g, o, x, head); };
+  return o.checkpoint ? g.checkpoint_reentrant(hidden, run) : run(hidden);
 }
 
 Tensor actor_loss(Eager& g, const ActorLoss& o, Tensor logits, const std::function<void(int)>& scope) {

@@ -28,6 +28,7 @@ struct ActorLoss {
   int chunks = 0;                 ///< slime: of --log-probs-chunk-size rows, as many as are simulated; 0: all rows at once
   int samples = 1;                ///< by_samples: of K rows each; chunks are those of one of them
   bool context = false;           ///< by_samples: of two parts of K rows each (context parallelism)
+  int head_chunks = 0;            ///< by_samples: of a sample, in which the output layer runs, too; 0: it runs before
   bool operator==(const ActorLoss&) const = default;
 };
 
@@ -40,6 +41,10 @@ Tensor vocab_parallel_entropy(Eager&, const Tensor& logits);
 /// `weight`: where the matrix's gradient goes; made also where that is nowhere.
 Tensor fused_actor_loss(Eager&, const ActorLoss&, const Tensor& hidden, const Tensor& labels, const Tensor& weight,
                         std::int64_t columns);
+
+/// Relax's with `head_chunks`: from fp32 hidden states of all sequence-parallel ranks. `head`: 16-bit rows of them to 16-bit
+/// logits of this rank's part of the vocabulary.
+Tensor actor_loss_of_states(Eager&, const ActorLoss&, const Tensor& hidden, const std::function<Tensor(const Tensor&)>& head);
 
 /// From fp32 logits of this rank's part of the vocabulary to a scalar. `scope` as in run_head.
 Tensor actor_loss(Eager&, const ActorLoss&, Tensor logits, const std::function<void(int)>& scope);

@@ -135,6 +135,37 @@ Tensor run_verl_fused_megatron_head(Eager& g, const Architecture& a, const Chunk
   return fused_actor_loss(g, *o.actor, whole, labels, weight, o.padded_vocab / te.tensor);
 }
 
+// The states are gathered by an operator of their own, whose gradient is a part of the whole one. Rows of the output layer are
+// those of a layer that gathers nothing.
+Tensor run_megatron_head_in_loss(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
+                                 const SharedWeight& shared) {
+  const TeOptions& te = o.te;
+  const Dim columns(o.padded_vocab / te.tensor), width(a.hidden);
+  Tensor states = hidden.alias(hidden.shape);
+  if (te.sequence_parallel && te.tensor > 1) {
+    states = g.make("output_layer.input_gathered", {te.whole(), B, width}, DType::bf16);
+    g.record(states, "GatherFromSequenceParallelRegion", {&hidden},
+             [shape = hidden.shape](const Gradients& in) { return Gradients{in[0].alias(shape)}; });
+  }
+  const Tensor own = shared.weight || te.fused_gradients || o.adapters ? Tensor() : te_weight(g);
+  const auto rows = [&g, te, columns, width, own, frozen = static_cast<bool>(o.adapters)](const Tensor& x) {
+    Tensor logits = g.make("logits.of_rows_in_16_bits", {x.shape[0], columns}, DType::bf16, Category::logits);
+    const Saved saved = frozen ? Saved() : g.save(x);
+    std::vector<const Tensor*> inputs{&x};
+    if (own) inputs.push_back(&own);
+    g.record(logits, "LinearWithGradAccumulation", inputs, [&g, saved, te, columns, width, shape = x.shape, frozen](Gradients) {
+      if (!frozen) (void)saved.get();
+      Gradients out{gradient(g, "output_layer_backward", shape, DType::bf16)};
+      if (!te.fused_gradients && !frozen)
+        out.push_back(gradient(g, "output_layer.weight_gradient", {columns, width}, DType::bf16));
+      return out;
+    });
+    return logits;
+  };
+  const Tensor wide = to(g, std::move(states), DType::fp32, "hidden.fp32");
+  return actor_loss_of_states(g, *o.actor, wide, rows);
+}
+
 Tensor run_megatron_head(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
                          const SharedWeight& weight) {
   const Tensor logits = megatron_output_layer(g, a, o, hidden, weight);

@@ -367,7 +367,7 @@ ChunkOptions without_gradients(ChunkOptions o, bool trains) {
   o.forward_only = true;
   o.recompute = Recompute::none;
   if (o.actor) o.actor->entropy = trains && !copies_logits(o.actor->kind);  // slime: --use-rollout-entropy
-  if (o.actor) o.actor->topk = 0;
+  if (o.actor) o.actor->topk = o.actor->head_chunks = 0;
   if (o.patched) o.idle_mtp += std::exchange(o.mtp, 0);  // mtp_kwargs are those of training (megatron_utils/model.py)
   return o;
 }

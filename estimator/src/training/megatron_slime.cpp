@@ -11,6 +11,25 @@ bool copies_logits(ActorLossKind kind) { return kind == ActorLossKind::slime_who
 
 bool has_slime_layers(const Trainer& t) { return t.loop.says_loss && !made_by_bridge(t); }
 
+namespace {
+
+/// Of more chunks several count as one: each keeps rows of the logits, beside which its few numbers a row are nothing.
+constexpr std::int64_t kMostChunks = 8192;
+
+/// Others are alike, and are counted.
+bool simulates_chunks(const Trainer& t, ActorLossKind kind) { return t.megatron.recompute_loss || kind != ActorLossKind::slime; }
+
+SlimeCut in_chunks(const Trainer& t, const MegatronUse& use, SlimeCut out) {
+  out.head = t.megatron.head_chunk > 0 && use.supervised;
+  std::int64_t rows = out.head ? t.megatron.head_chunk : t.megatron.log_probs_chunk;
+  if (rows == 0) return out;
+  if (simulates_chunks(t, out.kind)) rows = std::max(rows, ceil_div(out.rows * out.samples, kMostChunks));
+  out.chunks = ceil_div(out.rows, rows);
+  return out;
+}
+
+}  // namespace
+
 std::optional<SlimeCut> slime_cut(const Trainer& t, const MegatronUse& use) {
   SlimeCut out;
   if (use.critic) return std::nullopt;  // its loss takes one number a token
@@ -32,23 +51,28 @@ std::optional<SlimeCut> slime_cut(const Trainer& t, const MegatronUse& use) {
   }
   constexpr std::int64_t kMostSamples = 64;  // each is simulated, and of many none matters by itself
   out.rows = ceil_div(megatron_tokens(t), t.layout.context);
+  if (t.sequences_per_micro_batch > 0) {
+    if (by_samples(out.kind)) out.samples = std::min(t.sequences_per_micro_batch, kMostSamples);
+    out.rows = ceil_div(out.rows * t.sequences_per_micro_batch, out.samples);
+    return in_chunks(t, use, out);
+  }
   if (by_samples(out.kind) && use.sequence > 0)
     out.samples = std::clamp<std::int64_t>(t.tokens_per_micro_batch / use.sequence, 1, kMostSamples);
   out.rows = ceil_div(out.rows, out.samples);
-  if (t.megatron.log_probs_chunk > 0) out.chunks = ceil_div(out.rows, t.megatron.log_probs_chunk);
-  return out;
+  return in_chunks(t, use, out);
 }
 ActorLoss slime_loss(const Trainer& t, const SlimeCut& cut, bool supervised) {
   const Megatron& m = t.megatron;
-  const bool all = m.recompute_loss || cut.kind != ActorLossKind::slime;  // simulated
   return {.kind = cut.kind,
-          .entropy = !supervised || !copies_logits(cut.kind),  // at least as a metric
+          .entropy = !supervised || cut.kind == ActorLossKind::slime,  // at least as a metric
           .entropy_gradient = m.entropy_loss,
           .temperature = m.rollout_temperature != 1 || m.loss == MegatronLoss::slime_divided,
           .checkpoint = m.recompute_loss,
-          .chunks = static_cast<int>(all ? cut.chunks : std::min<std::int64_t>(4, cut.chunks)),
+          .chunks =
+              cut.head ? 0 : static_cast<int>(simulates_chunks(t, cut.kind) ? cut.chunks : std::min<std::int64_t>(4, cut.chunks)),
           .samples = static_cast<int>(cut.samples),
-          .context = t.layout.context > 1};
+          .context = t.layout.context > 1,
+          .head_chunks = cut.head ? static_cast<int>(cut.chunks) : 0};
 }
 
 }  // namespace oomplan

@@ -13,6 +13,7 @@ struct SlimeCut {
   std::int64_t samples = 1;
   std::int64_t rows = 0;    ///< of a sample
   std::int64_t chunks = 0;  ///< of a sample: equal ones of at most log_probs_chunk rows (torch.chunk); 0: not cut
+  bool head = false;        ///< the output layer runs in them, too
 };
 /// nullopt: the loss is none of slime's.
 std::optional<SlimeCut> slime_cut(const Trainer&, const MegatronUse&);

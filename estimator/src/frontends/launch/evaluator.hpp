@@ -197,6 +197,8 @@ class Evaluator {
   std::optional<Status> ends_of(const Texts&, bool front);
   std::optional<Status> translate(const Texts&);
   std::optional<Status> cut(const Texts&);
+  std::optional<Status> sed(const Texts&);
+  std::optional<Status> jq(const Texts&);
   std::optional<Status> grep(const Texts&, bool extended);
   std::optional<Status> xargs(const Texts&);
   std::optional<Status> uname(const Texts&);

@@ -82,6 +82,8 @@ std::optional<Status> Evaluator::program(const std::string& path, const Texts& w
       {"tail", [](Evaluator& e, const Texts& w) { return e.ends_of(w, false); }},
       {"tr", [](Evaluator& e, const Texts& w) { return e.translate(w); }},
       {"cut", [](Evaluator& e, const Texts& w) { return e.cut(w); }},
+      {"sed", [](Evaluator& e, const Texts& w) { return e.sed(w); }},
+      {"jq", [](Evaluator& e, const Texts& w) { return e.jq(w); }},
       {"grep", [](Evaluator& e, const Texts& w) { return e.grep(w, false); }},
       {"egrep", [](Evaluator& e, const Texts& w) { return e.grep(w, true); }},
       {"xargs", [](Evaluator& e, const Texts& w) { return e.xargs(w); }},

@@ -103,7 +103,7 @@ std::optional<Status> Evaluator::shell(const std::vector<StartedWord>& words, co
   } else if (found.entry.kind == Entry::Kind::program && is_shell(name)) {
     call = shell_call(words, found.entry.at);
   } else if (is_file) {
-    call.file = text_of(name);
+    call.file = words[found.entry.at].text;
     for (std::size_t i = found.entry.first; i < words.size(); ++i)
       if (!words[i].vanishes) call.arguments.push_back(words[i].text);
   } else {
@@ -122,7 +122,7 @@ std::optional<Status> Evaluator::shell(const std::vector<StartedWord>& words, co
     text = made != files_.end() ? std::optional(bytes_of(*made->second)) : file_for_source(*call.file, file);
     first_line = 1;
     if (!text) {
-      note(Note::Level::warning, fmt::format("{} is not here, so what it starts is not known", shown(*call.file)));
+      note(Note::Level::warning, shown(*call.file) + std::string(kNotHere));
       return std::nullopt;
     }
     zero = is_known(*call.file) ? bytes_of(*call.file) : file;

@@ -151,10 +151,17 @@ class FrontReader {
 
  private:
   std::string text(std::size_t i) const { return i < words_.size() && is_known(words_[i]) ? bytes_of(words_[i]) : ""; }
+  /// A path, also where its folder is not known: "${VENV}/bin/python" is "/bin/python".
+  std::string path(std::size_t i) const {
+    if (i >= words_.size()) return "";
+    const auto open = std::find_if(words_[i].rbegin(), words_[i].rend(), is_unknown);
+    const std::string end = bytes_of(Text(open.base(), words_[i].end()));
+    return open == words_[i].rend() || end.starts_with('/') ? end : "";
+  }
 
   /// Passes one wrapper; false: the program stands here.
   bool step() {
-    const std::string name = last_part(text(at_));
+    const std::string name = last_part(path(at_));
     if (name == "env") return environment();
     if (is_python(name)) return python();
     for (const Row& row : kRows) {
@@ -172,7 +179,7 @@ class FrontReader {
     std::size_t count = 0;
     for (std::size_t at = 0; at < name.size(); ++count) {
       const std::size_t end = std::min(name.find(' ', at), name.size());
-      const std::string word = count == 0 ? last_part(text(at_)) : text(at_ + count);
+      const std::string word = count == 0 ? last_part(path(at_)) : text(at_ + count);
       if (word != name.substr(at, end - at)) return 0;
       at = end + 1;
     }
@@ -234,7 +241,7 @@ class FrontReader {
   /// Behind torchrun and its like: a script, or with -m a module.
   void script(bool module) {
     out_.entry.kind = at_ >= words_.size() ? Entry::Kind::none : module ? Entry::Kind::module : Entry::Kind::script;
-    out_.entry.name = text(at_);
+    out_.entry.name = module ? text(at_) : path(at_);
     out_.entry.at = at_;
     out_.entry.first = at_ + 1;
   }
@@ -273,7 +280,7 @@ class FrontReader {
     }
     const std::string option = text(i);
     if (option == "-c") {
-      out_.entry = {Entry::Kind::code, last_part(text(at_)), i + 1 < words_.size() ? words_[i + 1] : Text(), i + 1, i + 2};
+      out_.entry = {Entry::Kind::code, last_part(path(at_)), i + 1 < words_.size() ? words_[i + 1] : Text(), i + 1, i + 2};
       return false;
     }
     const std::string module = option == "-m" ? text(i + 1) : "";
@@ -286,18 +293,17 @@ class FrontReader {
     if (option == "-m") {
       out_.entry = {i + 1 < words_.size() ? Entry::Kind::module : Entry::Kind::none, module, {}, i + 1, i + 2};
     } else if (i < words_.size()) {
-      out_.entry = {Entry::Kind::script, text(i), {}, i, i + 1};
+      out_.entry = {Entry::Kind::script, path(i), {}, i, i + 1};
     } else {
-      out_.entry = {Entry::Kind::program, text(at_), {}, at_, at_ + 1};
+      out_.entry = {Entry::Kind::program, path(at_), {}, at_, at_ + 1};
     }
     return false;
   }
 
   void program() {
-    out_.entry.kind = text(at_).empty()            ? Entry::Kind::none
-                      : text(at_).ends_with(".py") ? Entry::Kind::script
-                                                   : Entry::Kind::program;
-    out_.entry.name = text(at_);
+    const std::string name = path(at_);
+    out_.entry.kind = name.empty() ? Entry::Kind::none : name.ends_with(".py") ? Entry::Kind::script : Entry::Kind::program;
+    out_.entry.name = name;
     out_.entry.at = at_;
     out_.entry.first = at_ + 1;
   }

@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct Unwrapped {
 };
 /// Words that vanish are passed over.
 Unwrapped unwrap(const std::vector<StartedWord>&);
+
+/// Told of a script that a shell is to run.
+inline constexpr std::string_view kNotHere = " is not here, so what it starts is not known";
 
 /// Is this the name of a shell that reads bash?
 bool is_shell(const std::string& program);

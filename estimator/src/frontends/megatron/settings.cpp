@@ -160,6 +160,8 @@ class Writer {
     put_if("fp32_masters",
            word(a_.on("use_precision_aware_optimizer") && !a_.on("optimizer_cpu_offload") && a_.text("fp8_recipe") != "delayed"),
            "fp8_recipe");
+    // store_param_remainders keeps what a parameter in bf16 lacks (OptimizerConfig)
+    if (a_.on("fp16") && a_.on("use_precision_aware_optimizer")) put("fp32_masters", "true", "fp16");
     if (a_.has("fp8")) {
       put("fp8_recipe", a_.text("fp8_recipe"), "fp8_recipe");
       put("fp8_param_gather", word(a_.on("fp8_param_gather")), "fp8_param_gather");

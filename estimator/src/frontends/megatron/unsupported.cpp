@@ -87,7 +87,9 @@ void refuse_unsupported(const Arguments& a, const Run& r, Complaints& out, const
   refuse_rows(a, described, out);
   refuse_experts(a, out);
   refuse_fp8(a, out);
-  if (!a.on("bf16")) refuse(a, a.on("fp16") ? "fp16" : "bf16", "--bf16", "other formats than bf16 with fp32 masters", out);
+  const bool in_fp16 = a.on("fp16") && std::ranges::find(described, "fp16") != described.end();
+  if (!a.on("bf16") && !in_fp16)
+    refuse(a, a.on("fp16") ? "fp16" : "bf16", "--bf16", "other formats than bf16 with fp32 masters", out);
   if (a.text("optimizer") != "adam") refuse(a, "optimizer", "adam", "other optimizers", out);
   if (a.on("optimizer_cpu_offload") && !a.on("use_distributed_optimizer"))
     refuse(a, "optimizer_cpu_offload", "--use-distributed-optimizer beside it",

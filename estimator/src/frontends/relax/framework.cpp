@@ -93,8 +93,14 @@ const slime::FlagTable& flags() {
   return table;
 }
 
-/// scripts/training/dpo and reward_modeling of September 2026.
-constexpr slime::NotYet kLater[] = {{"--sft-objective", "training on preferences, which a later Relax has"}};
+/// Of states behind the table: redai-studio/Relax de2b2b75; scripts/training/dpo and reward_modeling of September 2026. The
+/// reference of dpo takes the actor's place for a pass that keeps nothing (relax/backends/megatron/loss.py: dpo_loss_function;
+/// docs/en/guide/dpo-training.md, 4108a8fd).
+constexpr slime::NotYet kLater[] = {
+    {"--sft-objective", "training of a reward model, which a later Relax has", "dpo"},
+    {"--genrm-instances", "several generative reward models beside the job, which a later Relax has"},
+    {"--use-rollout-indexer-replay", "an indexer's choices that are replayed, which a later Relax has"},
+};
 /// docs/en/guide/oom-troubleshooting.md, 02c394de.
 constexpr std::string_view kTimers =
     "Relax's own names: train_log_probs is actor.log_probs, train_actor is actor.forward, backward and optimizer, update_weights "

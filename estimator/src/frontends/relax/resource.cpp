@@ -68,6 +68,13 @@ void take_dynamic_context(SlimeText& t) {
   t.megatron.set("context_parallel_size", degree, o.place("dynamic_context_parallel"));
 }
 
+/// _FP16_OPTIMIZER_FALLBACKS (relax/backends/megatron/arguments.py, since the state of August).
+void take_fp16(SlimeText& t) {
+  constexpr const char* kPrecise = "use_precision_aware_optimizer";
+  if (t.megatron.on("fp16") && t.release.since("2026.08") && !t.megatron.given(kPrecise))
+    t.megatron.set(kPrecise, true, t.megatron.place("fp16"));
+}
+
 void take_actor(SlimeText& t, const Resource& r) {
   const bool by_default = t.own.whole_or("actor_num_gpus_per_node", 8) == 8 && t.own.whole_or("actor_num_nodes", 1) == 1;
   const std::int64_t gpus = r.gpus("actor");
@@ -135,6 +142,7 @@ void prepare(SlimeText& t) {
   take_actor(t, r);
   take_batch(t);
   take_dynamic_context(t);
+  take_fp16(t);
   if (r.has("rollout") && !t.own.has("rollout_num_gpus")) t.own.set("rollout_num_gpus", r.gpus("rollout"), "--resource");
   if (r.has("genrm") && t.own.whole_or("genrm_num_gpus", 1) == 1) t.own.set("genrm_num_gpus", r.gpus("genrm"), "--resource");
   const std::int64_t actor = t.own.whole_or("actor_num_nodes", 1) * t.own.whole_or("actor_num_gpus_per_node", 8);

@@ -317,13 +317,9 @@ constexpr std::array kNotYet = std::to_array<NotYet>({
     {"freeze_language_model", "models of which a part is frozen"},
     {"freeze_audio_model", "models of which a part is frozen"},
     {"mtp_only_training", "multi-token prediction that is trained alone"},
-    {"dynamic_context_parallel", "a context-parallel degree that follows the sequences"},
     {"allgather_cp", "context parallelism by all-gathers"},
-    {"qkv_format", "padded sequences", "thd"},
     {"custom_model_provider_path", "a model of your own code"},
-    {"sft_chunked_logits", "logits of supervised training in chunks (--sft-chunked-logits)"},
     {"task_type", "classification", "causal_lm"},
-    {"lora_rank", "adapters of Relax's trainer"},
     {"opd_log_prob_top_k", "the teacher's most likely tokens in the loss", ""},
 });
 

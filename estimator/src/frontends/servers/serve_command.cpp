@@ -403,6 +403,8 @@ class CommandReader {
     if (options_.samples > 0) put("samples_per_prompt", std::to_string(options_.samples), outside("--samples"));
     put("server.engine", fmt::format("{} {}", spelling(d_.engine), d_.version), outside("--engine-version"));
     const std::int64_t groups = attention_groups();
+    // sglang/srt/server_args.py: _handle_data_parallelism (0.5.10) switches both off with one data-parallel rank
+    if (d_.engine == EngineKind::sglang && layout_.data == 1) d_.settings.erase("head_by_attention");
     std::string letters = fmt::format("d{}t{}", layout_.attention ? 1 : layout_.data, layout_.tensor);
     if (layout_.pipeline > 1) letters += fmt::format("p{}", layout_.pipeline);
     const bool vllm = d_.engine == EngineKind::vllm;

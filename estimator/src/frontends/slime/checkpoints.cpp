@@ -19,6 +19,7 @@ struct Folder {
 };
 constexpr std::array kFolders{
     Folder{"GLM-4.7-355B-A32B", "zai-org/GLM-4.7"},                   // docs/en/examples/glm4.7-355B-A32B.md
+    Folder{"GLM-4.5-355B-A32B", "zai-org/GLM-4.5"},                   // docs/en/models/glm4.5-355B-A32B.md
     Folder{"font-info/qwen3-4b-sft", "Qwen/Qwen3-4B-Instruct-2507"},  // examples/retool/README.md: tuned from it
 };
 

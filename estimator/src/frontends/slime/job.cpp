@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "frontends/megatron/model.hpp"
 #include "frontends/megatron/settings.hpp"
 #include "frontends/native.hpp"
+#include "frontends/slime/adapters.hpp"
 #include "frontends/slime/checkpoints.hpp"
 #include "frontends/slime/meaning.hpp"
 #include "frontends/slime/rules.hpp"
@@ -69,6 +71,7 @@ class JobWriter {
     const Specification* layers = specification_of(t_);
     text_alone_ = layers != nullptr && layers->text_alone && !found->tower.kind.empty();
     stored_ = !found->quantization.method.empty();
+    linear_ = std::ranges::any_of(found->runs, [](const auto& run) { return run.layer.mixer.kind == MixerKind::gated_delta; });
     if (m_.serves && m_.trains && stored_) tell_formats(found->quantization.method);
     const megatron::Arguments& a = t_.megatron;
     if (a.number("attention_dropout") == 0 && a.number("hidden_dropout") == 0) return nullptr;  // as the catalog has it
@@ -239,7 +242,9 @@ class JobWriter {
     const std::string id = model_of_servers();
     if (id.empty()) return;  // told
     own(r + ".model", id, id == name_ ? "hf_checkpoint" : "sglang_hf_checkpoint");
-    if (!catalog_.model(id).architecture->quantization.method.empty()) own(r + ".weights", "auto", "hf_checkpoint");
+    const bool stored = !catalog_.model(id).architecture->quantization.method.empty();
+    if (stored) own(r + ".weights", "auto", "hf_checkpoint");
+    if (!stored && t_.megatron.on("fp16")) put(r + ".weights", "fp16", "--fp16");
     put(r + ".engine", "sglang " + version, "--rollout-num-gpus-per-engine", false);
     note(Note::Level::info, "--framework-version",
          fmt::format("{} {} is taken to run SGLang {}, which its image has", name(), name_of(t_.release), version));
@@ -248,7 +253,9 @@ class JobWriter {
     if (m_.partial()) own(r + ".beside", std::string(m_.learner()), "rollout_num_gpus");
     if (m_.server_groups > 1)
       put(r + ".attention_data", fmt::format("{}", m_.server_groups), t_.server_flag({"data-parallel-size", "dp-size"})->written);
-    if (m_.colocated) put("rollout.sleep", !m_.offload_rollout ? "0" : m_.backs_up ? "1" : "2", "--colocate");
+    const char* asleep = m_.backs_up || serves_adapters(t_) ? "1" : "2";
+    if (m_.colocated) put("rollout.sleep", m_.offload_rollout ? asleep : "0", "--colocate");
+    if (serves_adapters(t_)) append(slots_of_adapters(t_, r));
     serve(r, of);
   }
   static std::string letters_of(const ServerOf& of, std::int64_t gpus) {
@@ -338,6 +345,11 @@ class JobWriter {
     }
   }
 
+  void append(std::vector<Setting> settings) {
+    text_.settings.insert(text_.settings.end(), std::make_move_iterator(settings.begin()),
+                          std::make_move_iterator(settings.end()));
+  }
+
   // ---- trainers
 
   /// A critic is a process of its own on the actor's GPUs; only one of both is awake (slime/ray/placement_group.py, train.py).
@@ -367,8 +379,11 @@ class JobWriter {
     if (!m_.supervised || m_.serves) put(role + ".offload", m_.offload_train ? "[parameters, optimizer]" : "[]", "--colocate");
     host(role, kind);
     passes(role, kind);
+    append(adapters_of(t_, role));
     if (t_.own.has("use_stateless_adam") && t_.own.on("use_stateless_adam"))
       own(role + ".stateless_adam", "true", "use_stateless_adam");
+    if (t_.megatron.on("fp16"))
+      note(Note::Level::info, "--fp16", "counted as bf16, which has its size; the factor of the loss is a few numbers");
     if (m_.serves && kind != RoleKind::critic) update();
     if (t_.megatron.whole_or("mtp_num_layers", 0) > 0 && !t_.own.on("enable_mtp_training"))
       own(role + ".mtp_runs", "false", "enable_mtp_training");
@@ -449,6 +464,13 @@ class JobWriter {
     };
     const auto first = text_.settings.begin() + static_cast<std::ptrdiff_t>(before);
     text_.settings.erase(std::remove_if(first, text_.settings.end(), of_training), text_.settings.end());
+    if (const std::int64_t rank = t_.own.whole_or("lora_rank", 0); rank > 0)
+      text_.problems.push_back({place("--lora-rank"),
+                                fmt::format("{} of {}", rank, role.name),
+                                "0, or no role of its own for log-probs",
+                                {},
+                                "not supported yet: adapters of a role that is not trained",
+                                ProblemKind::not_supported});
     loss(role.name);
     const std::int64_t each = std::max<std::int64_t>(1, longest());
     const std::int64_t budget = role.tokens > 0 ? std::max(role.tokens * role.run.context, each) : each;
@@ -465,6 +487,10 @@ class JobWriter {
     if (o.on("keep_old_actor")) {
       sets += o.whole_or("update_weights_interval", 1) == 1 ? 2 : 1;
       why = "keep_old_actor";
+    }
+    if (o.text("sft_objective") == "dpo") {  // its reference
+      ++sets;
+      why = "sft_objective";
     }
     if (o.has("enable_weights_backuper") && !o.on("enable_weights_backuper")) {
       sets = 0;
@@ -504,6 +530,11 @@ class JobWriter {
     put(role + ".attention_mask", "false", "--loss-type", false);  // packed sequences have none (model.py: forward_step)
     if (const std::int64_t chunk = o.whole_or("log_probs_chunk_size", -1); chunk > 0)
       own(role + ".log_probs_chunk_size", fmt::format("{}", chunk), "log_probs_chunk_size");
+    if (m_.supervised && o.on("sft_chunked_logits")) {
+      constexpr std::int64_t kRows = 1024;  // also in place of 0 and less (relax/backends/megatron/loss.py)
+      const std::int64_t rows = o.whole_or("sft_logits_chunk_size", kRows);
+      own(role + ".head_chunk_size", fmt::format("{}", rows > 0 ? rows : kRows), "sft_chunked_logits");
+    }
     if (o.on("recompute_loss_function")) own(role + ".recompute_loss_function", "true", "recompute_loss_function");
     if (const double t = o.number("rollout_temperature", 1); t != 1)
       own(role + ".rollout_temperature", fmt::format("{}", t), "rollout_temperature");
@@ -528,7 +559,8 @@ class JobWriter {
                                 ProblemKind::not_supported});
       return;
     }
-    std::int64_t budget = dynamic ? o.whole_or("max_tokens_per_gpu", 1) * context : sequences * each;
+    if (o.text("qkv_format") == "bshd" && longest() > 0) return padded_batch(role, sequences, each);
+    std::int64_t budget = dynamic ? dealt_out(o.whole_or("max_tokens_per_gpu", 1) * context) : sequences * each;
     const std::int64_t fit = longest() == 0 ? 1 : dynamic ? std::max<std::int64_t>(1, budget / each) : sequences;
     budget = std::max(budget, each);
     if (m_.global_batch > 0 && longest() > 0) budget = std::min(budget, m_.global_batch * each);
@@ -546,6 +578,28 @@ class JobWriter {
     const std::int64_t group = m_.run.chunks > 1 ? m_.run.pipeline : 1;  // build_dp_schedule: a multiple of it
     const std::int64_t each_rank = std::max<std::int64_t>(1, (all + ranks - 1) / ranks);
     put(role + ".micro_batches", fmt::format("{}", (each_rank + group - 1) / group * group), batch_flag(), false);
+  }
+
+  /// Samples of a micro-batch as long as the longest of the rollout (data.py: get_batch; actor.py: max_seq_lens).
+  void padded_batch(const std::string& role, std::int64_t sequences, std::int64_t each) {
+    put(role + ".sequences_per_micro_batch", fmt::format("{}", sequences), t_.megatron.place("micro_batch_size"));
+    put(role + ".sequence_tokens", fmt::format("{}", padded(each, m_.run)), t_.own.place("qkv_format"));
+    if (m_.global_batch == 0 && !m_.supervised) return;
+    const std::int64_t all = std::max<std::int64_t>(1, m_.run.data) * std::max<std::int64_t>(1, sequences);
+    put(role + ".micro_batches", fmt::format("{}", std::max<std::int64_t>(1, (m_.global_batch + all - 1) / all)), batch_flag(),
+        false);
+  }
+  /// dynamic_cp_split_data (relax/backends/megatron/cp_utils.py): samples that are no longer than a rank's budget M are dealt out
+  /// among the c ranks of a context by their lengths. c + 1 of them that fill c M give one rank two, 2 c / (c + 1) M. Linear
+  /// attention has most where one sample takes all ranks: each has all of its tokens.
+  std::int64_t dealt_out(std::int64_t budget) {
+    const std::int64_t ranks = m_.run.context;
+    if (!t_.own.on("dynamic_context_parallel") || ranks < 2 || linear_) return budget;
+    const std::int64_t most = budget * 2 * ranks / (ranks + 1);
+    note(Note::Level::info, t_.own.place("dynamic_context_parallel"),
+         fmt::format("short samples are dealt out among {} ranks by their lengths: one of them can have {} tokens in place of {}",
+                     ranks, most / ranks, budget / ranks));
+    return most;
   }
 
   std::int64_t padded(std::int64_t budget, const megatron::Run& run) const {
@@ -626,6 +680,7 @@ class JobWriter {
   NativeText text_;
   std::string name_;         ///< of the model
   bool stored_ = false;      ///< its checkpoint is quantised
+  bool linear_ = false;      ///< it has linear attention
   bool text_alone_ = false;  ///< the trainer has its text alone
   std::int64_t prompt_ = 0, response_ = 0;
   std::int64_t token_side_ = 0;  ///< pixels of an image's token; 0: the model sees none

@@ -326,10 +326,19 @@ class Reader {
     return Json(text);
   }
 
+  /// A word of a later state that is described.
+  void later(const NotYet& row, const Chunk& chunk) {
+    std::string key = row.name + 2;
+    std::replace(key.begin(), key.end(), '-', '_');
+    out_.own.set(key, chunk.values.front(), chunk.written);
+    out_.told.note(Note::Level::info, chunk.written,
+                   fmt::format("of a later {}: {} is read as the training that it is made of", name(), row.only));
+  }
   void unknown(const Chunk& chunk) {
     if (is_patched(chunk.written)) return out_.patched.push_back(chunk.written);
     for (const NotYet& row : out_.family->later)
       if (chunk.written == row.name) {
+        if (!chunk.values.empty() && chunk.values.front() == row.only) return later(row, chunk);
         out_.told.add(chunk.written, chunk.values.empty() ? "the flag" : fmt::format("'{}'", chunk.values.front()), "nothing",
                       fmt::format("not supported yet: {}", row.what));
         out_.told.problems.back().kind = ProblemKind::not_supported;

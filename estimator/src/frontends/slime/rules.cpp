@@ -25,7 +25,6 @@ constexpr std::array kNotYet = std::to_array<NotYet>({
     {"freeze_params_name_list", "models of which a part is frozen"},
     {"freeze_indexer", "models of which a part is frozen"},
     {"allgather_cp", "context parallelism by all-gathers"},
-    {"qkv_format", "padded sequences", "thd"},
     {"custom_model_provider_path", "a model of your own code"},
     {"multimodal_keys", "images beside the text"},
     {"balance_by_flops", "micro-batches that may exceed their budget"},

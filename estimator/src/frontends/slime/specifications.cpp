@@ -93,7 +93,9 @@ std::vector<std::string_view> described_flags(const SlimeText& t) {
             "window_size",
             "no_rope_freq"};
   const Specification* s = specification_of(t);
-  return s == nullptr ? std::vector<std::string_view>{} : s->flags;
+  std::vector<std::string_view> out = s == nullptr ? std::vector<std::string_view>{} : s->flags;
+  out.push_back("fp16");  // as bf16, but that masters are whole
+  return out;
 }
 
 namespace {
