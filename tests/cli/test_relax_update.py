@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from test_relax import COLOCATED, RESOURCE, SCRIPT, changed, fully_async, job
+from test_relax_roles import SUPERVISED
 from test_slime import run
 from test_slime_memory import estimated, phase
 
@@ -68,3 +69,26 @@ def test_settings_of_the_update_are_those_of_frameworks_that_have_them(tmp_path:
     done = run("check", str(tmp_path / "job.yaml"), "sync.checkpoint_engine=true")
     assert done.returncode == 2
     assert "the checkpoint engine sends over NCCL" in done.stderr
+
+
+ADAPTERS = "   --lora-rank 32 --lora-target-modules linear_qkv linear_proj linear_fc1 linear_fc2"
+
+
+def test_adapters_are_merged_in_fp32_before_they_are_sent(tmp_path: Path) -> None:
+    """Gate and up of a rank: six times their size for a moment, beside the bucket that is loaded. The base alone has none of it."""
+    flag = "   --megatron-to-hf-mode bridge\n"
+    merged, apart = (
+        sent(changed(tmp_path, (flag, f"{flag}{ADAPTERS} {mode}\n"), name=f"{mode}.sh"))["allocated_bytes"]
+        for mode in ("--lora-merge-mode", "--lora-adapter-mode")
+    )
+    assert apart == sent(str(SCRIPT))["allocated_bytes"]
+    assert merged >= apart
+
+
+def test_supervised_training_updates_servers_before_they_predict(tmp_path: Path) -> None:
+    answer = estimated(changed(tmp_path, *SUPERVISED))
+    phases = [p["phase"] for p in answer["gpus"][0]["phases"]]
+    assert phases.index("trainer.optimizer") < phases.index("trainer.send_weights")
+    update = phase(answer, "trainer.send_weights")["by_category_bytes"]
+    assert 5 * EMBEDDING // 2 < update["communication"] < 5 * EMBEDDING // 2 + 3 * BUCKET
+    assert "optimizer" not in update  # it sleeps

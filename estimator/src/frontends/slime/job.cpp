@@ -504,11 +504,7 @@ class JobWriter {
       own(role + ".memory_margin", fmt::format("{}B", *margin), "train_memory_margin_bytes");
   }
   void update() {
-    if (m_.supervised) {
-      put("sync.by", "none", t_.own.place("sft_predict_interval"), false);
-      return note(Note::Level::warning, t_.own.place("sft_predict_interval"),
-                  "the weight update in front of predictions is not described: it is not part of this answer");
-    }
+    if (m_.supervised) own("sync.by", m_.colocated ? "ipc" : "nccl", "sft_predict_interval");  // in front of predictions
     if (t_.own.text("megatron_to_hf_mode") == "bridge") own("sync.bridge", "true", "megatron_to_hf_mode");
     if (t_.family->update != nullptr)
       for (const UpdateSetting& setting : t_.family->update(t_)) own(setting.knob, setting.value, setting.flag);
