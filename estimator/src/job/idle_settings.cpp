@@ -254,6 +254,8 @@ constexpr Row kServers[] = {
      [](const Job&, const Role& r) { return !hears(r); }},
     {"no_sound", "the model has no tower of sound", [](const Job&, const Role& r) { return !hears(r); }},
     {"whole_dense", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
+    {"score_chunk", "only a teacher is asked for log-probs of prompts",
+     [](const Job&, const Role& r) { return r.kind != RoleKind::teacher; }},
     {"share_prompts", "every prompt has one response (samples_per_prompt)",
      [](const Job& j, const Role& r) { return j.samples_per_prompt <= 1 && (r.engine != EngineKind::sglang || !has_states(r)); }},
 };

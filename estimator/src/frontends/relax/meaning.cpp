@@ -242,7 +242,9 @@ void share(SlimeText& t, SlimeMeaning& m) {
   m.used_gpus = !m.trains ? m.rollout_gpus : shares ? std::max(m.actor_gpus, m.rollout_gpus) : m.actor_gpus + m.rollout_gpus;
   // relax/utils/opd/opd_utils.py: maybe_enable_sglang_weights_cpu_backup
   m.backs_up = m.backs_up || (t.release.since("2026.08") && o.on("use_opd") && m.offload_rollout);
-  m.critic_shares = !m.critic || !r.has("critic") || critic_shares(t, r);
+  if (m.critic && !t.release.since("2026.07")) m.odd_critic = "critics of 2026.05, which were not read";
+  if (m.critic && r.has("critic") && t.release.since("2026.08") && !critic_shares(t, r))
+    m.odd_critic = "a critic on GPUs of its own, which has not as many as the actor beside --colocate";
   m.beside = servers_beside(t, m);
   for (const Served& server : m.beside)
     if (!server.shares) m.used_gpus += server.gpus;

@@ -416,6 +416,9 @@ class Checker {
   /// Who shares the actor's GPUs with the servers.
   void shared_servers() {
     if (!m_.colocated || m_.supervised) return;
+    if (m_.critic && !m_.beside.empty())
+      return wrong("advantage_estimator", "'ppo'", "another estimator beside a judge or teacher with --colocate",
+                   itself("counts the critic's GPUs beside the actor's, where there are none"));
     if (starts_judge(t_, r_)) {
       const std::int64_t judge = t_.own.whole_or("genrm_num_gpus", 1);
       const bool split = m_.rollout_gpus + judge == m_.actor_gpus,

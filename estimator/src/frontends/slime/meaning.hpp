@@ -40,8 +40,8 @@ struct SlimeMeaning {
   bool colocated = false;
   bool trains = true, serves = true;  ///< not with --debug-rollout-only, --debug-train-only
   bool reference = false, teacher = false, critic = false;
-  bool critic_shares = true;  ///< it takes turns with the actor on its GPUs
-  bool swaps = true;          ///< weights of reference and teacher take the place of the actor's; false: they are roles apart
+  std::string_view odd_critic = {};  ///< what of it is not described; "": it takes turns with the actor on its GPUs
+  bool swaps = true;  ///< weights of reference and teacher take the place of the actor's; false: they are roles apart
   std::vector<Forward> apart;
   std::vector<Served> beside;  ///< servers of other models
   bool offload_train = false, offload_rollout = false;

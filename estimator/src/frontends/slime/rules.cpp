@@ -215,8 +215,9 @@ class Checker {
     else if (m_.critic && m_.run.pipeline > 1 && !t_.megatron.on("untie_embeddings_and_output_weights"))
       wrong("advantage_estimator", "'ppo'", "one pipeline stage",
             "not supported yet: a critic in stages whose model has its embedding as output layer");
-    if (m_.critic && !m_.critic_shares)
-      wrong("advantage_estimator", "'ppo'", "a critic with the actor's GPUs", "not supported yet: a critic on GPUs of its own");
+    if (m_.critic && !m_.odd_critic.empty())
+      wrong("advantage_estimator", "'ppo'", "another estimator, or a critic as it is described",
+            fmt::format("not supported yet: {}", m_.odd_critic));
     if (!m_.trains && !m_.beside.empty())
       wrong("debug_rollout_only", "the flag", "nothing", "not supported yet: servers of other models without a trainer");
     for (const Served& server : m_.beside) beside(server);
