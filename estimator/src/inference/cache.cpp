@@ -195,7 +195,10 @@ CachePool sglang_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& 
                           : static_cast<std::int64_t>(static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio)) / counted;
     rest = std::max<Bytes>(0, rest - out.state_slots * counted);
     out.state = (out.state_slots + 1) * state;  // one more takes what padded requests write (mem_cache/memory_pool.py MambaPool)
-    if (ask.draft_tokens > 0) out.state += (std::min(ask.max_running, out.state_slots) + 1) * ask.draft_tokens * state;
+    if (ask.draft_tokens > 0) {
+      const std::int64_t requests = out.state_slots / std::max<std::int64_t>(1, ask.slots_per_request);
+      out.state += (std::min(ask.max_running, requests) + 1) * ask.draft_tokens * state;
+    }
   }
   const double ratio = full > 0 ? f.swa_ratio : 1;
   const double cell = static_cast<double>(full) + ratio * static_cast<double>(sliding);

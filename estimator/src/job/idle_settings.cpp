@@ -250,6 +250,7 @@ constexpr Row kServers[] = {
      [](const Job&, const Role& r) { return !hears(r); }},
     {"no_sound", "the model has no tower of sound", [](const Job&, const Role& r) { return !hears(r); }},
     {"whole_dense", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
+    {"state_buffers", "no layer of the model is recurrent", [](const Job&, const Role& r) { return !has_states(r); }},
     {"share_prompts", "every prompt has one response (samples_per_prompt)",
      [](const Job& j, const Role& r) { return j.samples_per_prompt <= 1 && (r.engine != EngineKind::sglang || !has_states(r)); }},
 };

@@ -98,6 +98,7 @@ const slime::Family& family() {
                                    .beside = kBeside,
                                    .loss = loss,
                                    .timers = kTimers,
+                                   .reuses_log_probs = false,
                                    .log_prob_budget = true,
                                    .prepare = prepare,
                                    .share = share,

@@ -37,6 +37,7 @@ struct Family {
   std::string_view timers = {};                 ///< what its guide calls the phases, to be told; "": nothing
   bool critics = false;                         ///< described: processes of their own on the actor's GPUs
   bool own_layers = false;                      ///< those of slime's specifications
+  bool reuses_log_probs = true;                 ///< the loss takes those of the training pass where it can
   bool log_prob_budget = false;                 ///< log-probs of weights that are swapped in have a budget of their own
   /// Settings that the framework itself derives from its flags before all else; nullptr: none.
   void (*prepare)(SlimeText&) = nullptr;
