@@ -104,6 +104,13 @@ def test_log_probs_of_the_training_pass_have_no_pass_of_their_own(tmp_path: Path
     assert told not in run("estimate", str(SCRIPT)).stdout.replace("\n    ", " ")
 
 
+def test_log_probs_of_the_servers_have_no_pass(tmp_path: Path) -> None:
+    told = "slime takes the log-probs of its servers"
+    alone = changed(tmp_path, ("   --use-kl-loss\n", "   --use-rollout-logprobs\n"))
+    assert told in run("estimate", alone).stdout.replace("\n    ", " ")
+    assert told not in run("estimate", str(SCRIPT)).stdout.replace("\n    ", " ")
+
+
 def test_a_coefficient_of_zero_has_a_reference_too(tmp_path: Path) -> None:
     assert told(changed(tmp_path, ("--kl-loss-coef 0.001", "--kl-loss-coef 0.00")), "job.reference_needed") is True
     assert told(changed(tmp_path, ("   --use-kl-loss\n", "")), "job.reference_needed") is False

@@ -125,6 +125,21 @@ def test_servers_have_the_format_of_the_checkpoint(tmp_path: Path, folder: str, 
     assert phases["actor.optimizer"]["by_category_bytes"]["weights"] == pytest.approx(2 * (28.99e9 / 8 + 1.54e9 / 2), rel=0.02)
 
 
+COMMIT = "c1899de289a04d12100db370d81485cdf75e47ca"
+
+
+@pytest.mark.parametrize(
+    ("folder", "taken"),
+    [
+        (f"hub/models--Qwen--Qwen3-4B/snapshots/{COMMIT}", "Qwen/Qwen3-4B"),
+        (f"Qwen3-4B-{COMMIT}", "Qwen/Qwen3-4B"),
+        ("Qwen3-4B-Instruct/", "Qwen/Qwen3-4B-Instruct-2507"),
+    ],
+)
+def test_a_folder_may_be_named_by_a_commit_or_for_short(tmp_path: Path, folder: str, taken: str) -> None:
+    assert job(changed(tmp_path, (CHECKPOINT, f"--hf-checkpoint /root/{folder}\n")))["model"] == taken
+
+
 def test_experts_that_learn_in_4_bits_keep_rounded_copies(tmp_path: Path) -> None:
     """In 48 layers, of 32 experts on a rank, whose 768 columns are split over 2: gate, up and down in 16 bits."""
     plain = changed(

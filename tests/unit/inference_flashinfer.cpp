@@ -1,6 +1,7 @@
 // SGLang's drafts that sleep, stand beside recurrent states, or attend with FlashInfer, by hand from the code of 0.5.12.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "catalog/catalog.hpp"
@@ -14,7 +15,7 @@ using T = ServerTensor;
 
 ServerPlan planned(const char* name, Server server) {
   const Catalog& catalog = Catalog::builtin();
-  server.version = "0.5.12";
+  if (server.version.empty()) server.version = "0.5.12";
   const ModelFound found = catalog.model(name);
   const ServerModel model = server_model(*found.architecture, EngineKind::sglang, server);
   const ServerFacts facts = resolve(catalog.facts(), EngineKind::sglang, server, catalog.gpu("H100-80GB"), model);
@@ -88,6 +89,28 @@ TEST_CASE("every request has a state more for each token that is verified") {
   const ServerPlan ahead = planned("Qwen/Qwen3.5-9B", s);
   CHECK(ahead.state_slots == 64);
   CHECK(ahead[T::state_cache] == (65 + 65 * 4) * state);
+}
+
+/// _calculate_mamba_ratio: 3, with buffers to write to 2 more, or 1 where no schedule overlaps.
+TEST_CASE("a running request takes several states beside the radix cache") {
+  Server s;
+  s.memory_fraction = 0.7;
+  const ServerPlan plain = planned("Qwen/Qwen3.5-9B", s);
+  CHECK(plain.max_running == plain.state_slots / 3);
+  CHECK(plain[T::request_table] == plain.max_running * (plain.max_model_len + 4) * 4);
+  const Bytes state = plain[T::state_cache] / (plain.state_slots + 1);
+  s.state_buffers = true;
+  CHECK(planned("Qwen/Qwen3.5-9B", s).max_running == plain.state_slots / 5);
+  s.draft_tokens = 4;
+  const auto states = [&](const char* version, std::int64_t of_a_request) {
+    s.version = version;
+    const ServerPlan p = planned("Qwen/Qwen3.5-9B", s);
+    const std::int64_t requests = std::min<std::int64_t>(48, p.state_slots / of_a_request);
+    CHECK(p.max_running == requests);
+    CHECK(p[T::state_cache] == (p.state_slots + 1 + (requests + 1) * 4) * state);
+  };
+  states("0.5.12", 5);
+  states("0.5.10", 4);
 }
 
 }  // namespace

@@ -575,6 +575,7 @@ struct Server {
   /// with experts, of which layout.data is a multiple; SGLang dp_size under enable_dp_attention, which divides layout.tensor
   std::int64_t attention_data = 1;
   std::int64_t redundant_experts = 0;                     ///< ep_num_redundant_experts: copies of experts, of all ranks together
+  bool state_buffers = false;                             ///< mamba_scheduler_strategy=extra_buffer: states to write to; SGLang
   bool whole_dense = false;                               ///< moe_dense_tp_size=1: every rank has dense blocks whole; SGLang
   bool head_by_attention = false;                         ///< enable_dp_lm_head: the head is divided as attention is; SGLang
   ExpertExchange exchange = ExpertExchange::collectives;  ///< moe_a2a_backend; SGLang

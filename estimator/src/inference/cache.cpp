@@ -226,7 +226,8 @@ CachePool sglang_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& 
                           : static_cast<std::int64_t>(static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio)) / counted;
     rest = std::max<Bytes>(0, rest - out.state_slots * counted);
     out.state = (out.state_slots + 1) * state;  // one more takes what padded requests write (mem_cache/memory_pool.py MambaPool)
-    const std::int64_t running = std::min(ask.max_running, buffers ? out.state_slots / kBufferedStates : out.state_slots);
+    const std::int64_t of_request = buffers ? kBufferedStates : std::max<std::int64_t>(1, ask.slots_per_request);
+    const std::int64_t running = std::min(ask.max_running, out.state_slots / of_request);
     if (ask.draft_tokens > 0) out.state += (running + 1) * states_of_drafts(stage, f, ask.draft_tokens);
   }
   const double ratio = full > 0 ? f.swa_ratio : 1;

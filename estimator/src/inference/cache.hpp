@@ -20,9 +20,10 @@ struct CachePool {
 struct CacheAsk {
   Bytes budget = 0;
   std::int64_t max_model_len = 0, max_running = 0, batched_tokens = 0;
-  std::int64_t draft_tokens = 0;   ///< guessed ahead; each keeps a state of its own
-  std::int64_t context_parts = 1;  ///< ranks that share the tokens of layers which keep all of them
-  std::int64_t state_slots = 0;    ///< SGLang: recurrent states; 0: a share of the pool
+  std::int64_t draft_tokens = 0;       ///< guessed ahead; each keeps a state of its own
+  std::int64_t context_parts = 1;      ///< ranks that share the tokens of layers which keep all of them
+  std::int64_t state_slots = 0;        ///< SGLang: recurrent states; 0: a share of the pool
+  std::int64_t slots_per_request = 1;  ///< SGLang: of these; 0: not counted
 };
 
 /// vLLM: groups of layers share pages (vllm/v1/core/kv_cache_utils.py, 0.10 to 0.24).

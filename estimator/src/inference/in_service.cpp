@@ -127,6 +127,14 @@ std::int64_t recomputed(const RequestPages& pool, const ServiceLoad& load, const
 
 }  // namespace
 
+/// Are requests as many as the slots of recurrent states let run, and not as many as were asked for?
+static bool slots_bind(const ServerFacts& facts, const ServerPoint& point, const ServerPlan& plan, bool drafts,
+                       std::int64_t limit) {
+  if (plan.state_slots <= 0) return false;
+  const std::int64_t slots = slots_per_request(facts, point, drafts);
+  return slots > 1 ? plan.state_slots / slots == limit : plan.state_slots == limit && plan.state_slots < plan.max_running;
+}
+
 std::optional<InService> in_service(const ServerModel& model, const ServerFacts& facts, const ServerPoint& point,
                                     const ServerPlan& plan, const ServiceLoad& load) {
   if (plan.refusal != ServerRefusal::none || load.requests <= 0 || load.prompt <= 0 || load.response <= 0) return std::nullopt;
@@ -151,8 +159,7 @@ std::optional<InService> in_service(const ServerModel& model, const ServerFacts&
   if (s.at_once < limit)
     s.cause = pool.vllm() || s.at_once >= pool.holds(load.prompt, limit) ? "kv_pool" : "reserve";
   else if (limit < load.requests)
-    s.cause = plan.state_slots > 0 && plan.state_slots == limit && plan.state_slots < plan.max_running ? "state_slots"
-                                                                                                       : "max_running_requests";
+    s.cause = slots_bind(facts, point, plan, model.draft_tokens > 0, limit) ? "state_slots" : "max_running_requests";
   else if (s.given_up > 0)
     s.cause = "kv_pool";
   return s;

@@ -476,7 +476,7 @@ class Planner {
   void pool(const Stage& stage) {
     const bool vllm = m_.engine == EngineKind::vllm;
     const CacheAsk ask{pool_of_model(stage), p_.max_model_len,   p_.max_running, p_.batched_tokens,
-                       m_.draft_tokens,      at_.decode_context, stated_slots()};
+                       m_.draft_tokens,      at_.decode_context, stated_slots(), slots_per_request(f_, at_, drafts())};
     const CachePool found = vllm ? vllm_pool(stage, f_, ask) : sglang_pool(stage, f_, ask);
     p_.kv_tokens = found.tokens;
     p_.kv_pages = found.pages;
@@ -571,6 +571,9 @@ class Planner {
     const std::int64_t most = std::clamp<std::int64_t>(by_tokens, 2048, 4096);
     const bool stated = at_.max_running > 0 || drafts();
     p_.max_running = stated ? std::min(p_.max_running, most) : std::min(most, p_.kv_tokens / 2);
+    if (const std::int64_t slots = slots_per_request(f_, at_, drafts());
+        p_.state_slots > 0 && slots > 0)  // _resolve_max_num_reqs, 0.5.10
+      p_.max_running = std::clamp<std::int64_t>(p_.state_slots / slots, 1, p_.max_running);
     tensor(T::request_table, p_.max_running, p_.max_model_len + 4 + (drafts() ? m_.draft_tokens : 0), DType::int32);
     set(T::attention_workspace, f_.attention_workspace);
     graphs(stage);
@@ -627,6 +630,12 @@ class Planner {
 
 }  // namespace
 
+std::int64_t slots_per_request(const ServerFacts& f, const ServerPoint& at, bool drafts) {
+  if (f.slots_per_request == 0 || !at.share_prompts) return std::min<std::int64_t>(1, f.slots_per_request);
+  const bool buffers = at.state_buffers || (drafts && f.drafts_buffer_states);
+  return f.slots_per_request + (!buffers ? 0 : drafts ? f.buffers_beside_drafts : f.buffers_per_request);
+}
+
 ServerPoint point_of(const Server& s) {
   ServerPoint out;
   out.tensor = s.layout.tensor;
@@ -637,6 +646,7 @@ ServerPoint point_of(const Server& s) {
   out.draft_branches = s.draft_branches;
   out.flashinfer = s.flashinfer;
   out.share_prompts = s.share_prompts;
+  out.state_buffers = s.state_buffers;
   out.whole_dense = s.whole_dense;
   out.head_by_attention = s.head_by_attention;
   out.deepep = s.exchange != ExpertExchange::collectives;

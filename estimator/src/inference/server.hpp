@@ -37,6 +37,7 @@ struct ServerPoint {
   std::int64_t draft_steps = 0, draft_branches = 0;  ///< SGLang; 0: the engine's own
   bool flashinfer = false;                           ///< Server::flashinfer
   bool share_prompts = true;                         ///< SGLang's radix cache
+  bool state_buffers = false;                        ///< Server::state_buffers
   std::int64_t decode_context = 1;                   ///< ranks of a tensor group that share a request's cache; vLLM
   std::int64_t stage = 0;                            ///< of the pipeline
   double fraction = 0;                               ///< mem_fraction_static, gpu_memory_utilization
@@ -52,6 +53,9 @@ struct ServerPoint {
   std::int64_t sleep_level = 0;
 };
 ServerPoint point_of(const Server&);
+/// SGLang: recurrent states that a running request takes: its own, those the radix cache keeps, those it writes to. 0: not
+/// counted.
+std::int64_t slots_per_request(const ServerFacts&, const ServerPoint&, bool drafts);
 
 /// Every storage that a server holds at some time; row() says what each is.
 enum class ServerTensor : std::uint8_t {

@@ -109,6 +109,9 @@ void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
   f.graph_moe = read.whole("graph_moe_bytes");
   f.swa_ratio = read.number("swa_full_tokens_ratio");
   f.state_ratio = read.number("mamba_full_memory_ratio");
+  f.slots_per_request = read.whole("mamba_slots_per_request");
+  f.buffers_per_request = read.whole("mamba_buffers_per_request");
+  f.buffers_beside_drafts = read.whole("mamba_buffers_beside_drafts");
   f.uniform_swa = read.number("uniform_sliding_window", model) != 0;
   f.stages_cache_all_layers = read.number("stages_cache_all_layers", model) != 0;
   f.rope_tables = static_cast<std::int64_t>(read.number("rope_tables", model));

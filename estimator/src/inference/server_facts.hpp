@@ -115,6 +115,8 @@ struct ServerFacts {
   bool draft_page_tables = false;                          ///< the attention kernel's graphs have tables of every request's pages
   Bytes flashinfer_workspace = 0, flashinfer_wrapper = 0;  ///< SGLang's FlashInfer: of all backends, and of one wrapper
   double swa_ratio = 0.8, state_ratio = 0.9;
+  std::int64_t slots_per_request = 0;  ///< of recurrent states, beside the radix cache; 0: requests are not counted in slots
+  std::int64_t buffers_per_request = 0, buffers_beside_drafts = 0;  ///< more of them with Server::state_buffers
   double group_ratio = 1.5;  ///< vLLM: kinds of layers that differ by less share one group size, the larger
   bool uniform_swa = false;  ///< sliding-window layers get full-length cells
   RequestRule request_rule = RequestRule::groups;

@@ -256,6 +256,7 @@ constexpr Row kServers[] = {
     {"whole_dense", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"score_chunk", "only a teacher is asked for log-probs of prompts",
      [](const Job&, const Role& r) { return r.kind != RoleKind::teacher; }},
+    {"state_buffers", "no layer of the model is recurrent", [](const Job&, const Role& r) { return !has_states(r); }},
     {"share_prompts", "every prompt has one response (samples_per_prompt)",
      [](const Job& j, const Role& r) { return j.samples_per_prompt <= 1 && (r.engine != EngineKind::sglang || !has_states(r)); }},
 };

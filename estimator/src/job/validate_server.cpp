@@ -115,10 +115,10 @@ class Problems {
     if (s_.share_prompts && buffers && s_.draft_branches <= 1 && gated_delta()) return;
     if (!s_.version.empty() && compare_versions(s_.version, "0.5.8") < 0)
       add_drafts("none", "not supported yet: drafts beside recurrent states of SGLang before 0.5.8");
-    else if (s_.share_prompts)
-      add_drafts("none, or share_prompts: false (disable_radix_cache) beside it",
-                 "SGLang itself refuses drafts beside recurrent states with its radix cache");
-    else if (s_.max_running == 0)
+    else if (s_.share_prompts && !s_.state_buffers)
+      add_drafts("none, or state_buffers (mamba_scheduler_strategy=extra_buffer), or share_prompts: false (disable_radix_cache)",
+                 "SGLang itself refuses drafts beside recurrent states with its radix cache alone");
+    else if (!s_.share_prompts && s_.max_running == 0)
       add_drafts("none, or max_running_requests beside it", "not supported yet: their number of states where it is not stated");
   }
 

@@ -130,6 +130,7 @@ const slime::Family& family() {
                                    .critics = true,
                                    .bridge_makes = true,
                                    .image_size = kImages,
+                                   .reuses_log_probs = false,
                                    .log_prob_budget = true,
                                    .prepare = prepare,
                                    .share = share,

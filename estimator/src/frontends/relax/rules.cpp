@@ -30,6 +30,7 @@ struct Seen {
   bool rl() const { return !m.supervised; }
   std::int64_t samples() const { return o.whole_or("rollout_batch_size", 0) * o.whole_or("n_samples_per_prompt", 1); }
   bool estimator(std::string_view name) const { return rl() && o.text("advantage_estimator") == name; }
+  bool reinforce() const { return rl() && o.text("advantage_estimator").starts_with("reinforce_plus_plus"); }
   bool under(const char* name, std::int64_t least) const { return o.whole(name).value_or(least) < least; }
   bool outside(const char* name, double least, double most) const {
     const double x = o.number(name, most);
@@ -262,12 +263,15 @@ constexpr Rule kRules[] = {
      "0 beside --advantage-estimator rloo", kAsks},
     {kLora, kAll, [](const Seen& s) { return s.estimator("rloo") && s.samples() != s.m.global_batch; }, "advantage_estimator",
      "rloo with one global batch a rollout", kAsks},
+    {kLora, kAll, [](const Seen& s) { return s.estimator("rloo") && s.o.on("normalize_advantages"); }, "normalize_advantages",
+     "nothing beside --advantage-estimator rloo", kRefuses},
+    {kLora, kAll, [](const Seen& s) { return s.estimator("rloo") && s.o.on("partial_rollout"); }, "partial_rollout",
+     "nothing beside --advantage-estimator rloo", kRefuses},
+    {kLora, kAll, [](const Seen& s) { return s.estimator("rloo") && s.o.on("use_dynamic_global_batch_size"); },
+     "use_dynamic_global_batch_size", "nothing beside --advantage-estimator rloo", kRefuses},
     // REINFORCE++
     {kLora, kAll,
-     [](const Seen& s) {
-       return s.rl() && s.o.text("advantage_estimator").starts_with("reinforce_plus_plus") &&
-              (s.o.on("fully_async") || s.o.on("hybrid") || !s.o.on("colocate"));
-     },
+     [](const Seen& s) { return s.reinforce() && (s.o.on("fully_async") || s.o.on("hybrid") || !s.o.on("colocate")); },
      "advantage_estimator", "another one without --colocate, or with --hybrid", kRefuses},
     {kLora, kAll,
      [](const Seen& s) {
@@ -281,6 +285,32 @@ constexpr Rule kRules[] = {
        return s.estimator("reinforce_plus_plus_baseline") && (!s.o.on("use_kl_loss") || s.o.number("kl_loss_coef", 0) <= 0);
      },
      "kl_loss_coef", "above 0 with --use-kl-loss beside --advantage-estimator reinforce_plus_plus_baseline", kAsks},
+    {kLora, kAll, [](const Seen& s) { return s.reinforce() && s.a.on("calculate_per_token_loss"); }, "calculate_per_token_loss",
+     "nothing beside REINFORCE++", "refuses it: the loss is the mean of responses"},
+    {kLora, kAll, [](const Seen& s) { return s.estimator("reinforce_plus_plus") && s.o.text("kl_loss_type") != "k1"; },
+     "kl_loss_type", "k1 beside --advantage-estimator reinforce_plus_plus", kAsks},
+    {kLora, kAll,
+     [](const Seen& s) {
+       return s.estimator("reinforce_plus_plus") && (s.o.on("use_kl_loss") || s.o.number("kl_loss_coef", 0) != 0);
+     },
+     "use_kl_loss", "nothing beside --advantage-estimator reinforce_plus_plus",
+     "refuses it: the penalty is a part of the reward"},
+    {kLora, kAll,
+     [](const Seen& s) { return s.estimator("reinforce_plus_plus_baseline") && s.o.whole_or("n_samples_per_prompt", 1) < 2; },
+     "n_samples_per_prompt", "2 or more beside --advantage-estimator reinforce_plus_plus_baseline", kAsks},
+    {kLora, kAll, [](const Seen& s) { return s.estimator("reinforce_plus_plus_baseline") && s.o.number("kl_coef", 0) != 0; },
+     "kl_coef", "0 beside --advantage-estimator reinforce_plus_plus_baseline", kAsks},
+    {kLora, kAll, [](const Seen& s) { return s.estimator("reinforce_plus_plus_baseline") && s.o.text("kl_loss_type") != "k2"; },
+     "kl_loss_type", "k2 beside --advantage-estimator reinforce_plus_plus_baseline", kAsks},
+    {kLora, kAll, [](const Seen& s) { return s.estimator("reinforce_plus_plus_baseline") && s.o.on("use_unbiased_kl"); },
+     "use_unbiased_kl", "nothing beside --advantage-estimator reinforce_plus_plus_baseline", kRefuses},
+    {kLora, kAll,
+     [](const Seen&
+            s) { return (s.estimator("reinforce_plus_plus_baseline") || s.estimator("rloo")) && !s.o.on("rewards_normalization"); },
+     "rewards_normalization", "no --disable-rewards-normalization beside this estimator", kAsks},
+    {kLora, kAll,
+     [](const Seen& s) { return s.estimator("reinforce_plus_plus_baseline") && s.o.has("custom_reward_post_process_path"); },
+     "custom_reward_post_process_path", "nothing beside --advantage-estimator reinforce_plus_plus_baseline", kRefuses},
     // critics (relax/utils/training/ppo_utils.py: validate_ppo_config)
     {kSft, kLora, [](const Seen& s) { return s.estimator("ppo"); }, "advantage_estimator", "another estimator",
      "supports no critics any more"},

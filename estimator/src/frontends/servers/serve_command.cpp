@@ -266,6 +266,9 @@ class CommandReader {
         return d_.set(key, value, flag);
       case FlagMeans::on:
         return d_.set(key, "true", flag);
+      case FlagMeans::buffers:
+        if (value == "extra_buffer") d_.set(key, "true", flag);
+        return;
       case FlagMeans::shares:
         return d_.set(key, "true", flag);
       case FlagMeans::shares_not:

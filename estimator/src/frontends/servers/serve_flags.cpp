@@ -170,6 +170,7 @@ constexpr FlagRow kSglang[] = {
     {"page-size", M::tokens, "page_tokens"},
     {"swa-full-tokens-ratio", M::text, "swa_full_tokens_ratio"},
     {"mamba-full-memory-ratio", M::text, "mamba_full_memory_ratio"},
+    {"mamba-scheduler-strategy|mamba-radix-cache-strategy", M::buffers, "state_buffers"},
     {"disable-hybrid-swa-memory", M::on, "uniform_windows"},
     {"disable-radix-cache", M::shares_not, "share_prompts"},
     {"enable-memory-saver", M::sleeps, "sleep"},

@@ -26,6 +26,7 @@ enum class FlagMeans : std::uint8_t {
   copies,       ///< of experts; 0: none
   exchange,     ///< how ranks exchange the experts' tokens
   on,           ///< a switch: the knob is true
+  buffers,      ///< recurrent states with buffers of their own, or not
   sleeps,       ///< a switch: the server sleeps between phases
   dtype,        ///< of what is not quantised
   kv_dtype,

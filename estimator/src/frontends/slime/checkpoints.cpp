@@ -13,13 +13,15 @@
 namespace oomplan::slime {
 namespace {
 
-/// Folders that slime's pages fill from a repository of another name (0.1.0 to 624b824a).
+/// Folders that pages fill from a repository of another name (slime 0.1.0 to 624b824a), or that can be one model alone.
 struct Folder {
   std::string_view end, id;
 };
 constexpr std::array kFolders{
-    Folder{"GLM-4.7-355B-A32B", "zai-org/GLM-4.7"},                   // docs/en/examples/glm4.7-355B-A32B.md
-    Folder{"GLM-4.5-355B-A32B", "zai-org/GLM-4.5"},                   // docs/en/models/glm4.5-355B-A32B.md
+    Folder{"GLM-4.7-355B-A32B", "zai-org/GLM-4.7"},              // docs/en/examples/glm4.7-355B-A32B.md
+    Folder{"GLM-4.5-355B-A32B", "zai-org/GLM-4.5"},              // docs/en/models/glm4.5-355B-A32B.md
+    Folder{"Qwen3-4B-Instruct", "Qwen/Qwen3-4B-Instruct-2507"},  // Relax 7a346d39 scripts/training/text: no other has the name
+    Folder{"Qwen3-30B-A3B-Instruct", "Qwen/Qwen3-30B-A3B-Instruct-2507"},
     Folder{"font-info/qwen3-4b-sft", "Qwen/Qwen3-4B-Instruct-2507"},  // examples/retool/README.md: tuned from it
 };
 
@@ -54,7 +56,23 @@ std::optional<std::string> known(const std::string& name, const Catalog& catalog
   }
 }
 
-std::optional<std::string> named(const std::string& path, const Catalog& catalog) {
+/// Of "models--Qwen--Qwen3-4B/snapshots/<commit>", Hugging Face's cache, "Qwen/Qwen3-4B"; of "Qwen3-4B-<commit>" "Qwen3-4B".
+std::string without_commit(const std::string& path) {
+  constexpr std::string_view kCache = "models--", kSnapshots = "/snapshots/";
+  constexpr std::size_t kCommit = 40;
+  const std::size_t cache = path.rfind(kCache), end = path.find(kSnapshots, cache == std::string::npos ? 0 : cache);
+  if (cache != std::string::npos && end != std::string::npos) {
+    std::string id = path.substr(cache + kCache.size(), end - cache - kCache.size());
+    if (const std::size_t dashes = id.find("--"); dashes != std::string::npos) id.replace(dashes, 2, "/");
+    return id;
+  }
+  const bool commit = path.size() > kCommit && path.find_last_not_of("0123456789abcdef") == path.size() - kCommit - 1 &&
+                      path[path.size() - kCommit - 1] == '-';
+  return path.substr(0, path.size() - (commit ? kCommit + 1 : 0));
+}
+
+std::optional<std::string> named(const std::string& written, const Catalog& catalog) {
+  const std::string path = without_commit(written);
   for (const Folder& folder : kFolders)
     if (path == folder.end || path.ends_with("/" + std::string(folder.end))) return std::string(folder.id);
   const std::string last = path.substr(path.rfind('/') + 1);  // of none: npos + 1 is 0

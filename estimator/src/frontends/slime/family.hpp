@@ -47,6 +47,7 @@ struct Family {
   bool own_layers = false;                      ///< those of slime's specifications
   bool bridge_makes = false;                    ///< --megatron-to-hf-mode bridge: Megatron-Bridge makes the model, too
   const char* image_size = nullptr;             ///< images are described; what makes them as large as they are
+  bool reuses_log_probs = true;                 ///< the loss takes those of the training pass where it can
   bool log_prob_budget = false;                 ///< log-probs of weights that are swapped in have a budget of their own
   /// Settings that the framework itself derives from its flags before all else; nullptr: none.
   void (*prepare)(SlimeText&) = nullptr;
