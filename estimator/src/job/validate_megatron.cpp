@@ -168,6 +168,9 @@ class Checker {
     if (m.head_chunk > 0 && !areal && (!by_samples || role_.kind != RoleKind::trainer))
       add("head_chunk_size", fmt::format("{}", m.head_chunk), "nothing",
           "it is a setting of AReaL's Megatron engine, and of Relax's supervised training");
+    if (m.head_chunk > 0 && !areal && role_.architecture != nullptr && role_.architecture->tied)
+      add("head_chunk_size", fmt::format("{}", m.head_chunk), "0",
+          "Relax itself refuses it for a model whose embedding is its output layer");
     if (areal && m.head_chunk > 0 && (!m.fp32_logits || m.entropy_loss))
       add("head_chunk_size", fmt::format("{}", m.head_chunk), "fp32_logits: true beside it, without entropy_loss",
           "AReaL itself asks for it");

@@ -170,7 +170,8 @@ Tensor run_areal_megatron_head(Eager&, const Architecture&, const ChunkOptions&,
 Tensor run_verl_fused_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const Tensor& labels,
                                     const SharedWeight& weight);
 /// Relax's --sft-chunked-logits (_bypass_output_layer, relax/backends/megatron/model.py): the loss runs the output layer.
-Tensor run_megatron_head_in_loss(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight&);
+/// Its matrix is its own: Relax refuses a shared one.
+Tensor run_megatron_head_in_loss(Eager&, const Architecture&, const ChunkOptions&, Tensor hidden);
 /// The output layer alone: logits of this rank's part of the vocabulary, in 16 bits or fp32.
 Tensor megatron_output_layer(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight,
                              DType format = DType::bf16);

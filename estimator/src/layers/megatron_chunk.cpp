@@ -318,7 +318,10 @@ class ChunkRunner {
     };
     if (o_.areal.on) return run_areal_megatron_head(g_, a_, o_, hidden, output_, chunk);
     if (o_.actor && o_.actor->fused) return run_verl_fused_megatron_head(g_, a_, o_, hidden, inputs_[1], output_);
-    if (o_.actor && o_.actor->head_chunks > 0) return run_megatron_head_in_loss(g_, a_, o_, hidden, output_);
+    if (o_.actor && o_.actor->head_chunks > 0) {
+      decoder_input.reset();
+      return run_megatron_head_in_loss(g_, a_, o_, std::move(hidden));
+    }
     if (o_.actor) {
       Tensor narrow = megatron_output_layer(g_, a_, o_, hidden, output_);
       for (Tensor* name : {&hidden, &decoder_input}) name->reset();                           // GPTModel.forward has returned

@@ -137,27 +137,31 @@ Tensor run_verl_fused_megatron_head(Eager& g, const Architecture& a, const Chunk
 
 // The states are gathered by an operator of their own, whose gradient is a part of the whole one. Rows of the output layer are
 // those of a layer that gathers nothing.
-Tensor run_megatron_head_in_loss(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
-                                 const SharedWeight& shared) {
+Tensor run_megatron_head_in_loss(Eager& g, const Architecture& a, const ChunkOptions& o, Tensor hidden) {
   const TeOptions& te = o.te;
   const Dim columns(o.padded_vocab / te.tensor), width(a.hidden);
-  Tensor states = hidden.alias(hidden.shape);
+  Tensor states = hidden;
   if (te.sequence_parallel && te.tensor > 1) {
     states = g.make("output_layer.input_gathered", {te.whole(), B, width}, DType::bf16);
     g.record(states, "GatherFromSequenceParallelRegion", {&hidden},
              [shape = hidden.shape](const Gradients& in) { return Gradients{in[0].alias(shape)}; });
   }
-  const Tensor own = shared.weight || te.fused_gradients || o.adapters ? Tensor() : te_weight(g);
-  const auto rows = [&g, te, columns, width, own, frozen = static_cast<bool>(o.adapters)](const Tensor& x) {
+  hidden.reset();  // GPTModel.forward has returned
+  const bool frozen = static_cast<bool>(o.adapters);
+  const Tensor own = frozen ? Tensor() : te_weight(g);
+  const Shape matrix{columns, width};
+  // Transformer Engine's one dummy of that shape: what several calls hand on is added into a tensor of its own
+  const Tensor dummy =
+      !frozen && te.fused_gradients ? g.make("placeholder_gradient", {Dim(0)}, DType::bf16).alias(matrix) : Tensor();
+  const auto rows = [&g, columns, own, dummy, matrix, frozen](const Tensor& x) {
     Tensor logits = g.make("logits.of_rows_in_16_bits", {x.shape[0], columns}, DType::bf16, Category::logits);
     const Saved saved = frozen ? Saved() : g.save(x);
     std::vector<const Tensor*> inputs{&x};
     if (own) inputs.push_back(&own);
-    g.record(logits, "LinearWithGradAccumulation", inputs, [&g, saved, te, columns, width, shape = x.shape, frozen](Gradients) {
+    g.record(logits, "LinearWithGradAccumulation", inputs, [&g, saved, dummy, matrix, shape = x.shape, frozen](Gradients) {
       if (!frozen) (void)saved.get();
       Gradients out{gradient(g, "output_layer_backward", shape, DType::bf16)};
-      if (!te.fused_gradients && !frozen)
-        out.push_back(gradient(g, "output_layer.weight_gradient", {columns, width}, DType::bf16));
+      if (!frozen) out.push_back(dummy ? dummy : gradient(g, "output_layer.weight_gradient", matrix, DType::bf16));
       return out;
     });
     return logits;

@@ -576,14 +576,19 @@ class JobWriter {
     put(role + ".micro_batches", fmt::format("{}", (each_rank + group - 1) / group * group), batch_flag(), false);
   }
 
-  /// Samples of a micro-batch as long as the longest of the rollout (data.py: get_batch; actor.py: max_seq_lens).
+  /// Samples of a micro-batch as long as the longest of the rollout (actor.py: max_seq_lens), and then in two chunks for every
+  /// rank of a context (data.py: get_batch).
   void padded_batch(const std::string& role, std::int64_t sequences, std::int64_t each) {
+    const auto up = [](std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; };
+    const std::int64_t unit = m_.run.tensor * std::max<std::int64_t>(1, t_.own.whole_or("data_pad_size_multiplier", 128));
+    const std::int64_t tokens = up(up(each, unit), m_.run.context > 1 ? 2 * m_.run.context : 1);
     put(role + ".sequences_per_micro_batch", fmt::format("{}", sequences), t_.megatron.place("micro_batch_size"));
-    put(role + ".sequence_tokens", fmt::format("{}", padded(each, m_.run)), t_.own.place("qkv_format"));
+    put(role + ".sequence_tokens", fmt::format("{}", tokens), t_.own.place("qkv_format"));
     if (m_.global_batch == 0 && !m_.supervised) return;
-    const std::int64_t all = std::max<std::int64_t>(1, m_.run.data) * std::max<std::int64_t>(1, sequences);
-    put(role + ".micro_batches", fmt::format("{}", std::max<std::int64_t>(1, (m_.global_batch + all - 1) / all)), batch_flag(),
-        false);
+    const std::int64_t at_once = std::max<std::int64_t>(1, m_.run.data) * std::max<std::int64_t>(1, sequences);
+    const std::int64_t group = m_.run.chunks > 1 ? m_.run.pipeline : 1;
+    put(role + ".micro_batches",
+        fmt::format("{}", up(std::max<std::int64_t>(1, (m_.global_batch + at_once - 1) / at_once), group)), batch_flag(), false);
   }
   /// dynamic_cp_split_data (relax/backends/megatron/cp_utils.py): samples that are no longer than a rank's budget M are dealt out
   /// among the c ranks of a context by their lengths. c + 1 of them that fill c M give one rank two, 2 c / (c + 1) M. Linear
