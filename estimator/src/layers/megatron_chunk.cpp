@@ -135,8 +135,8 @@ class ChunkRunner {
   Tensor embed(const Tensor& ids, bool images) {
     const TeOptions& te = o_.te;
     const bool split = te.tensor > 1, sequence = te.sequence_parallel && split, positions = a_.position_rows > 0;
-    // beside a tower every rank of a context embeds all tokens
-    const Dim tokens = tower_ ? Dim(te.context) * te.whole() : te.whole();
+    // beside a tower every rank of a context embeds all tokens, but those that a block looks ahead to
+    const Dim tokens = images ? Dim(te.context) * te.whole() : te.whole();
     Shape whole{tokens, B, Dim(a_.hidden)};
     const Shape local{S, B, Dim(a_.hidden)};
     const Tensor weight = o_.adapters         ? g_.scalar(DType::bf16)

@@ -104,7 +104,7 @@ std::string unsupported_linear(const Architecture& a, const Mixer& m, const Chun
   if (m.kind != MixerKind::gated_delta && !m.output_gate) return {};
   if (o.delta_chunks == 0) return "Megatron with layers other than attention is not supported yet";
   const std::array<std::pair<bool, const char*>, 5> beside{
-      {{o.te.context > 1 && o.packed > 0 && !o.of_slime, "context parallelism of packed sequences"},
+      {{o.te.context > 1 && o.packed > 0 && !o.patched, "context parallelism of packed sequences"},
        {o.adapters.rank > 0, "adapters"},
        {o.te.fp8 != Fp8Recipe::none, "fp8"},
        {is_local(o), "Megatron's own modules"},

@@ -454,8 +454,10 @@ class JobWriter {
   }
 
   std::int64_t padded(std::int64_t budget, const megatron::Run& run) const {
-    const std::int64_t unit =
-        run.context * run.tensor * std::max<std::int64_t>(1, t_.own.whole_or("data_pad_size_multiplier", 128));
+    // Megatron-Bridge's models with a tower pack sequences themselves then (relax/backends/megatron/data.py: get_batch)
+    const bool bridge = is_made_by_bridge(t_) && token_side_ > 0 && run.context > 1;
+    const std::int64_t multiple = bridge ? 2 : std::max<std::int64_t>(1, t_.own.whole_or("data_pad_size_multiplier", 128));
+    const std::int64_t unit = run.context * run.tensor * multiple;
     return (budget + unit - 1) / unit * unit;
   }
   /// Passes of weights that are swapped in have it (relax/backends/megatron/actor.py: train_actor).
