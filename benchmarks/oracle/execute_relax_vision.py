@@ -143,7 +143,6 @@ class Inputs(vision.Inputs):
             mtp_kwargs={"mtp_labels": self.ids},
             **self.vision,
         ).float()
-        self.vision = {}
         group = parallel_state.get_tensor_model_parallel_group()
         own = ppo_utils.calculate_log_probs_and_entropy(
             logits.squeeze(0).contiguous(), labels[0], group, with_entropy=True, with_entropy_grad=False

@@ -320,7 +320,8 @@ class ChunkRunner {
     if (o_.actor && o_.actor->fused) return run_verl_fused_megatron_head(g_, a_, o_, hidden, inputs_[1], output_);
     if (o_.actor) {
       Tensor narrow = megatron_output_layer(g_, a_, o_, hidden, output_);
-      for (Tensor* name : {&hidden, &decoder_input}) name->reset();                           // GPTModel.forward has returned
+      for (Tensor* name : {&hidden, &decoder_input}) name->reset();  // GPTModel.forward has returned
+      if (tower_) tower_->leave_model();
       if (o_.te.several_sequences) narrow = te_contiguous(g_, narrow, "logits.by_sequence");  // transpose(0, 1).contiguous()
       Tensor logits = to(g_, std::move(narrow), DType::fp32, "logits.fp32");
       return actor_loss(g_, *o_.actor, std::move(logits), chunk);

@@ -115,7 +115,10 @@ std::string unsupported_linear(const Architecture& a, const Mixer& m, const Chun
   if (m.output_gate && m.kv_heads < o.te.tensor && (o.te.tensor % m.kv_heads != 0 || m.heads % o.te.tensor != 0))
     return fmt::format("Megatron itself refuses {} heads in {} groups on {} ranks", m.heads, m.kv_heads, o.te.tensor);
   if (const std::int64_t ranks = o.te.tensor * o.te.context; m.kind == MixerKind::gated_delta && m.linear_key_heads % ranks != 0)
-    return fmt::format("Megatron itself refuses {} heads of linear attention on {} ranks", m.linear_key_heads, ranks);
+    return o.patched && m.linear_key_heads % o.te.tensor == 0  // relax/backends/megatron/model.py: _patch_gdn_for_dynamic_cp
+               ? fmt::format("{} heads of linear attention on {} ranks, for which Relax gathers all tokens: not supported yet",
+                             m.linear_key_heads, ranks)
+               : fmt::format("Megatron itself refuses {} heads of linear attention on {} ranks", m.linear_key_heads, ranks);
   if (a.tower.kind.empty()) return "linear attention of a model without a tower under Megatron is not supported yet";
   return {};
 }

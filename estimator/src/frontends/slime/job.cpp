@@ -354,6 +354,8 @@ class JobWriter {
     };
     const auto first = text_.settings.begin() + static_cast<std::ptrdiff_t>(before);
     text_.settings.erase(std::remove_if(first, text_.settings.end(), of_training), text_.settings.end());
+    // get_model(wrap_with_ddp=role in ["actor", "critic"]) (relax/backends/megatron/model.py: setup_model_and_optimizer)
+    put(role.name + ".wrap_with_ddp", "false", "--resource", false);
     loss(role.name);
     const std::int64_t each = std::max<std::int64_t>(1, longest());
     const std::int64_t budget = role.tokens > 0 ? std::max(role.tokens * role.run.context, each) : each;
