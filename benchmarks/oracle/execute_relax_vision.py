@@ -62,7 +62,15 @@ IMAGES: list[Row] = [
 FREEZES: list[Row] = [
     part | run
     for part in (BODY, TOWER)
-    for run in (IMAGE, SPLIT | PAIR | FUSED, SPLIT | PAIR | UNIFORM | FUSED, LARGE, LARGE | UNIFORM, TWO, SPLIT | STAGE | PAIR | UNIFORM)
+    for run in (
+        IMAGE,
+        SPLIT | PAIR | FUSED,
+        SPLIT | PAIR | UNIFORM | FUSED,
+        LARGE,
+        LARGE | UNIFORM,
+        TWO,
+        SPLIT | STAGE | PAIR | UNIFORM,
+    )
 ]
 WIDE: Row = {"context": 2, "tokens": 512, "vocab": 256, "images": []}
 SHARED: list[Row] = [
@@ -165,16 +173,12 @@ def model_of(run: Row) -> Any:
     from megatron.bridge.models.gpt_provider import GPTModelProvider
 
     GPTModelProvider.apply_overrides_and_finalize = set_as_relax_does
-    transformers.Qwen3_5VisionConfig.deepstack_visual_indexes = []  # transformers 5.3, which the image has, takes it from the checkpoint
+    # transformers 5.3, which the image has, takes it from the checkpoint
+    transformers.Qwen3_5VisionConfig.deepstack_visual_indexes = []
     transformers.Qwen3_5MoeVisionConfig.deepstack_visual_indexes = []
-    if run["kind"] == "qwen3_vl":
-        model = vision.ready(vision.of_megatron_bridge(run))
-    else:
-        model = linear.model_of(run)
+    model = vision.ready(vision.of_megatron_bridge(run)) if run["kind"] == "qwen3_vl" else linear.model_of(run)
     if run.get("frozen"):
-        model.freeze(
-            freeze_language_model=False, freeze_vision_model=True, freeze_vision_projection=run["frozen"] == "tower"
-        )
+        model.freeze(freeze_language_model=False, freeze_vision_model=True, freeze_vision_projection=run["frozen"] == "tower")
     run["trained"] = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return model
 

@@ -63,7 +63,9 @@ def test_a_sample_has_an_image_as_large_as_a_prompt_allows(tmp_path: Path) -> No
 
 def test_a_frozen_tower_has_neither_gradients_nor_states(tmp_path: Path) -> None:
     whole = changed(tmp_path, VISION, (COLOCATED, IMAGES), name="whole.sh")
-    body = changed(tmp_path, VISION, (COLOCATED, IMAGES.replace("--colocate", "--colocate --freeze-vision-model")), name="body.sh")
+    body = changed(
+        tmp_path, VISION, (COLOCATED, IMAGES.replace("--colocate", "--colocate --freeze-vision-model")), name="body.sh"
+    )
     flags = "--colocate --freeze-vision-model --freeze-vision-projection"
     tower = changed(tmp_path, VISION, (COLOCATED, IMAGES.replace("--colocate", flags)), name="tower.sh")
     assert [actor(path)["vision"]["train"] for path in (whole, body, tower)] == ["all", "projector", "none"]
