@@ -323,6 +323,10 @@ class JobWriter {
     const std::int64_t length = longest();
     const std::int64_t count = length > 0 ? std::max<std::int64_t>(1, tokens / length) : 1;
     put(role + ".vision.images", fmt::format("{}", count), flag);
+    // redai-studio/Relax 0011f56b is the first that says it to the provider
+    if (t_.own.on("vision_dp_when_tp") && role == m_.learner())
+      note(Note::Level::warning, t_.own.place("vision_dp_when_tp"),
+           "has no effect: Megatron-Bridge's models have no such setting, and every rank runs the tower on all images");
     if (said_.width == 0) return capped_images(role);
     put(role + ".vision.width", fmt::format("{}", said_.width), "--image-size");
     put(role + ".vision.height", fmt::format("{}", said_.height), "--image-size");
