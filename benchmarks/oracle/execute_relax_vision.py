@@ -1,26 +1,30 @@
 """Makes tests/data/executed_relax_vision.jsonl: steps of vision-language models as Relax runs them, executed.
 
     python benchmarks/oracle/execute_relax_vision.py --core MEGATRON_CORE --te TRANSFORMER_ENGINE --mbridge MBRIDGE
-        --bridge MEGATRON_BRIDGE --fla FLASH_LINEAR_ATTENTION [--output tests/data/executed_relax_vision.jsonl] [--only N...]
+        --bridge MEGATRON_BRIDGE --fla FLASH_LINEAR_ATTENTION --slime SLIME [--output tests/data/executed_relax_vision.jsonl] [--only N...]
 
 Needs what execute_megatron_linear.py needs, but Megatron-LM 85bced0ae and Megatron-Bridge 2faedbf6, which Relax's image has
 (redai-infra/Relax docker/Dockerfile, 21e227df; redai-studio/Relax, 0cd7c4dd), without Relax's patch of them.
 
-Models are called as Relax calls them without context parallelism (relax/backends/megatron/data.py: get_batch, model.py: forward_step):
-all sequences in one row, no mask, packed_seq_params without padded lengths. The loss is the model's own, unfused: Relax's is executed
+Models are called as Relax calls them (relax/backends/megatron/data.py: get_batch, model.py: forward_step): all sequences in one row, no
+mask, packed_seq_params without padded lengths; with context parallelism a row for each, a mask of booleans and padded lengths, and
+Transformer Engine's ring as execute_megatron_linear_context.py has it. The loss is the model's own, unfused: Relax's is executed
 by itself. `frozen`: parts that --freeze-vision-model ("body") and --freeze-vision-projection ("mergers") beside it freeze, by the
-model's own freeze(); `trained` counts what has a gradient.
+model's own freeze(); `trained` counts what has a gradient. Rows with
+`mtp` need Relax's patch of both packages (docker/patch/megatron/20260805-85bced0ae.patch), and have the loss of slime 624b824a.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import execute_megatron_linear as linear
+import execute_megatron_linear_context as context
 import execute_megatron_vision as vision
 import torch
 import transformers
@@ -58,10 +62,53 @@ IMAGES: list[Row] = [
 FREEZES: list[Row] = [
     part | run
     for part in (BODY, TOWER)
-    for run in (IMAGE, SPLIT | PAIR | FUSED, SPLIT | PAIR | UNIFORM | FUSED, LARGE, LARGE | UNIFORM, TWO, SPLIT | STAGE | PAIR | UNIFORM)
+    for run in (
+        IMAGE,
+        SPLIT | PAIR | FUSED,
+        SPLIT | PAIR | UNIFORM | FUSED,
+        LARGE,
+        LARGE | UNIFORM,
+        TWO,
+        SPLIT | STAGE | PAIR | UNIFORM,
+    )
+]
+WIDE: Row = {"context": 2, "tokens": 512, "vocab": 256, "images": []}
+SHARED: list[Row] = [
+    WIDE,
+    WIDE | {"sequences": 2},
+    WIDE | SPLIT | {"sequences": 2} | UNIFORM | FUSED,
+    WIDE | {"context": 4, "sequences": 3} | UNIFORM | FUSED,
+    WIDE | SPLIT | {"images": [[24, 32], [24, 32]], "sequences": 2} | UNIFORM | FUSED,
+    WIDE | SPLIT | STAGE | {"sequences": 2} | UNIFORM | FUSED,
 ]
 RUNS: list[Row] = [base | run for base in (QWEN3, QWEN35, MOE) for run in [*TEXT, *IMAGES]]
 RUNS += [base | run for base in (QWEN3, QWEN35) for run in FREEZES]
+RUNS += [base | run for base in (QWEN3, QWEN35, MOE) for run in SHARED]
+PREDICTS: list[Row] = [
+    {"mtp": 1, **run}
+    for run in (
+        {"images": []},
+        {"tokens": 512, "vocab": 512, "images": []} | UNIFORM,
+        SPLIT | TWO | FUSED,
+        SPLIT | {"tokens": 512, "vocab": 512, "sequences": 2, "images": []} | UNIFORM | FUSED,
+        SPLIT | PAIR | UNIFORM | FUSED,
+    )
+]
+RUNS += [base | run for base in (QWEN35, MOE) for run in PREDICTS]
+
+
+OfLinear = linear.Attention
+
+
+class Attention(OfLinear):  # type: ignore[misc,valid-type]
+    """Transformer Engine's, of packed sequences whose tokens several ranks share out."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
+        ranks = context.Attention.ranks
+        if ranks == 1 or "causal" not in str(named["attn_mask_type"]):  # a tower's
+            return super().forward(q, k, v, *given, **named)
+        out = context.Ring.apply(q.unsqueeze(1).contiguous(), k.unsqueeze(1).contiguous(), v.contiguous().unsqueeze(1), ranks)
+        return out.view(q.shape[0], -1)
 
 
 class Inputs(vision.Inputs):
@@ -69,6 +116,10 @@ class Inputs(vision.Inputs):
         super().__init__(run)
         from megatron.core.packed_seq_params import PackedSeqParams
 
+        ranks = run.get("context", 1)
+        if ranks > 1:
+            self.labels = self.labels[:, : self.labels.shape[1] // ranks] if self.labels is not None else None
+            return
         self.ids = self.ids.reshape(1, -1)
         self.mask = None
         packed = self.packed
@@ -79,6 +130,32 @@ class Inputs(vision.Inputs):
             cu_seqlens_kv=packed.cu_seqlens_kv,
             max_seqlen_kv=packed.max_seqlen_kv,
         )
+        self.predicts = bool(run.get("mtp"))
+
+    def __call__(self, model: Any) -> Any:
+        if not getattr(self, "predicts", False):
+            return super().__call__(model)
+        from megatron.core import parallel_state
+        from slime.utils import ppo_utils
+
+        labels = torch.zeros_like(self.ids)
+        mask = torch.ones(self.ids.shape, dtype=torch.float32)
+        self.labels = None
+        logits = model(
+            input_ids=self.ids,
+            attention_mask=None,
+            position_ids=None,
+            packed_seq_params=self.packed,
+            labels=None,
+            loss_mask=mask,
+            mtp_kwargs={"mtp_labels": self.ids},
+            **self.vision,
+        ).float()
+        group = parallel_state.get_tensor_model_parallel_group()
+        own = ppo_utils.calculate_log_probs_and_entropy(
+            logits.squeeze(0).contiguous(), labels[0], group, with_entropy=True, with_entropy_grad=False
+        )
+        return own[0].squeeze(-1).mean()
 
 
 def set_as_relax_does(self: Any, dtype: torch.dtype, overrides: Row) -> None:
@@ -86,36 +163,38 @@ def set_as_relax_does(self: Any, dtype: torch.dtype, overrides: Row) -> None:
     for name, value in overrides.items():
         setattr(self, name, value)
     self.fp16, self.bf16, self.params_dtype = False, True, dtype
+    self.context_parallel_size = context.Attention.ranks
+    self.calculate_per_token_loss = context.Attention.ranks > 1  # Relax asks for it
     self.finalize()
 
 
 def model_of(run: Row) -> Any:
+    context.Attention.ranks = run.get("context", 1)
     from megatron.bridge.models.gpt_provider import GPTModelProvider
 
     GPTModelProvider.apply_overrides_and_finalize = set_as_relax_does
-    transformers.Qwen3_5VisionConfig.deepstack_visual_indexes = []  # transformers 5.3, which the image has, takes it from the checkpoint
+    # transformers 5.3, which the image has, takes it from the checkpoint
+    transformers.Qwen3_5VisionConfig.deepstack_visual_indexes = []
     transformers.Qwen3_5MoeVisionConfig.deepstack_visual_indexes = []
-    if run["kind"] == "qwen3_vl":
-        model = vision.ready(vision.of_megatron_bridge(run))
-    else:
-        model = linear.model_of(run)
+    model = vision.ready(vision.of_megatron_bridge(run)) if run["kind"] == "qwen3_vl" else linear.model_of(run)
     if run.get("frozen"):
-        model.freeze(
-            freeze_language_model=False, freeze_vision_model=True, freeze_vision_projection=run["frozen"] == "tower"
-        )
+        model.freeze(freeze_language_model=False, freeze_vision_model=True, freeze_vision_projection=run["frozen"] == "tower")
     run["trained"] = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return model
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("core", "te", "mbridge", "bridge", "fla"):
+    for name in ("core", "te", "mbridge", "bridge", "fla", "slime"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--output", type=Path, default=ROOT / "tests/data/executed_relax_vision.jsonl")
     parser.add_argument("--only", type=int, nargs="+", help="numbers of runs, told and not written")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
+    linear.Attention = Attention  # type: ignore[misc]
     linear.prepare(given)
+    torch.tensor = context.without_pins(torch.tensor)  # type: ignore[assignment]
+    sys.path.insert(0, str(given.slime))
     if given.only:
         for number in given.only:
             print(json.dumps(vision.execute(dict(RUNS[number]), model_of, Inputs)))

@@ -49,6 +49,7 @@ TrainingCase executed_case(const Json& run) {
   if (moe)
     trainer.update(
         {{"permute_fusion", true}, {"shared_expert_overlap", false}, {"router_dtype", "fp32"}, {"router_aux_loss", false}});
+  if (run.contains("mtp")) trainer["mtp_layers"] = run["mtp"];
   if (run["recompute"] == "full")
     trainer.update({{"recompute_method", run["recompute_method"]}, {"recompute_layers", run["recompute_layers"]}});
   if (images > 0) {
@@ -60,7 +61,8 @@ TrainingCase executed_case(const Json& run) {
   const Json job{{"framework", "relax 2026.08"}, {"model", "tiny"}, {"trainer", trainer}};
   const Json config = qwen3 ? qwen3_vl_config(run) : qwen35_config(run);
   TrainingCase c = read_training_case(job.dump(), config.dump(), Catalog::builtin());
-  c.trainer.megatron.loss = MegatronLoss::unfused;  // Relax's is executed by itself
+  // Relax's loss is executed by itself; beside blocks that predict it is slime's, of one sample
+  c.trainer.megatron.loss = run.contains("mtp") ? MegatronLoss::slime : MegatronLoss::unfused;
   c.trainer.sequence_tokens = run["tokens"];
   return c;
 }
@@ -78,14 +80,23 @@ Bytes kept_bytes(const MegatronStage& stage) {
 double kept_embedding(const Json& run) {
   if (run["experts"] == 0 || run["recompute"] != "full") return 0;
   const auto ranks = run["tensor"].get<double>();
-  return 2 * run["hidden"].get<double>() * run["tokens"].get<double>() * run["sequences"].get<double>() * (ranks - 1) / ranks;
+  return 2 * run["hidden"].get<double>() * run["tokens"].get<double>() * run["sequences"].get<double>() * (ranks - 1) / ranks /
+         run.value("context", 1);
+}
+
+/// Of packed sequences that several ranks share out each is exchanged by itself, and all are counted as one.
+double allowed(const Json& run) {
+  const bool shared = run.value("context", 1) > 1, again = run["experts"] > 0 && run["recompute"] == "full";
+  if (shared) return again ? 0.017 : run["last"] ? 0.011 : 0.03;
+  if (run.contains("mtp") && again) return 0.08;  // of the block more stays from step to step than is counted
+  return again ? 0.015 : run["last"] ? 0.002 : 0.004;
 }
 
 TEST_CASE("steps of Relax's vision-language models are met") {
   std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/executed_relax_vision.jsonl");
   REQUIRE(in.good());
   int rows = 0;
-  double worst = 0, worst_again = 0;
+  double worst = 0, worst_again = 0, worst_shared = 0;
   for (std::string line; std::getline(in, line); ++rows) {
     const Json row = Json::parse(line);
     const Json& run = row["run"];
@@ -96,25 +107,31 @@ TEST_CASE("steps of Relax's vision-language models are met") {
     CHECK(stage.gradients == 4 * run["trained"].get<Bytes>());
     const Bytes more = kept_bytes(stage) - row["saved"].get<Bytes>();
     CAPTURE(more);
-    // numbers of sequences, masks and states of random numbers were kept, too; what mergers keep of the last block alone is no
-    // site of every block
-    if (run["recompute"] == "none" && frozen_of(run) != "projector") CHECK(std::abs(more) < 600);
+    // numbers of sequences, ids, masks and states of random numbers were kept, too; what mergers keep of the last block alone is
+    // no site of every block
+    const bool judged = run["recompute"] == "none" && !run.contains("mtp") && frozen_of(run) != "projector";
+    const std::int64_t shared =
+        run.value("context", 1) > 1 ? run["tokens"].get<std::int64_t>() * run["sequences"].get<std::int64_t>() : 0;
+    if (judged) CHECK(std::abs(more) < 600 + 5 * shared);
     folds_as_it_expands(stage, 3);
     const TrainingFigures f = training_figures(c);
     const bool again = run["experts"] > 0 && run["recompute"] == "full";
-    for (const auto& [phase, level] : {std::pair{"forward", f.forward}, {"backward", f.backward}}) {
-      const auto ran = row["peaks"][phase].get<double>() + (std::string(phase) == "backward" ? kept_embedding(run) : 0);
+    for (const auto& [phase, level] : {std::pair<std::string, Bytes>{"forward", f.forward}, {"backward", f.backward}}) {
+      // the loss asks its caller for labels, which are not counted
+      const double labels = run.contains("mtp") ? 8 * run["tokens"].get<double>() * run["sequences"].get<double>() : 0;
+      const auto ran = row["peaks"][phase].get<double>() - labels + (phase == "backward" ? kept_embedding(run) : 0);
       const double apart = (static_cast<double>(level - (f.optimizer - stage.averaged)) - ran) / ran;
       CAPTURE(phase);
       CAPTURE(apart);
-      CHECK(std::fabs(apart) < (again ? 0.015 : run["last"] ? 0.002 : 0.004));
-      double& most = again ? worst_again : worst;
+      CHECK(std::fabs(apart) < allowed(run));
+      double& most = run.value("context", 1) > 1 ? worst_shared : again ? worst_again : worst;
       most = std::max(most, std::fabs(apart));
     }
   }
-  CHECK(rows == 64);
+  CHECK(rows == 92);
   MESSAGE(rows << " steps, worst level off by " << fmt::format("{:.3f} %", 100 * worst) << ", where experts run again by "
-               << fmt::format("{:.3f} %", 100 * worst_again));
+               << fmt::format("{:.3f} %", 100 * worst_again) << ", under context parallelism by "
+               << fmt::format("{:.3f} %", 100 * worst_shared));
 }
 
 }  // namespace

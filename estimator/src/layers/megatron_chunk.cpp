@@ -135,8 +135,8 @@ class ChunkRunner {
   Tensor embed(const Tensor& ids, bool images) {
     const TeOptions& te = o_.te;
     const bool split = te.tensor > 1, sequence = te.sequence_parallel && split, positions = a_.position_rows > 0;
-    // beside a tower every rank of a context embeds all tokens
-    const Dim tokens = tower_ ? Dim(te.context) * te.whole() : te.whole();
+    // beside a tower every rank of a context embeds all tokens, but those that a block looks ahead to
+    const Dim tokens = images ? Dim(te.context) * te.whole() : te.whole();
     Shape whole{tokens, B, Dim(a_.hidden)};
     const Shape local{S, B, Dim(a_.hidden)};
     const Tensor weight = o_.adapters         ? g_.scalar(DType::bf16)
@@ -324,7 +324,8 @@ class ChunkRunner {
     }
     if (o_.actor) {
       Tensor narrow = megatron_output_layer(g_, a_, o_, hidden, output_);
-      for (Tensor* name : {&hidden, &decoder_input}) name->reset();                           // GPTModel.forward has returned
+      for (Tensor* name : {&hidden, &decoder_input}) name->reset();  // GPTModel.forward has returned
+      if (tower_) tower_->leave_model();
       if (o_.te.several_sequences) narrow = te_contiguous(g_, narrow, "logits.by_sequence");  // transpose(0, 1).contiguous()
       Tensor logits = to(g_, std::move(narrow), DType::fp32, "logits.fp32");
       return actor_loss(g_, *o_.actor, std::move(logits), chunk);

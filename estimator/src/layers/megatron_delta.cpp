@@ -38,6 +38,23 @@ Tensor joined_sequences(Eager& g, const Tensor& x, const ChunkOptions& o, const 
   return y;
 }
 
+/// _unpack_sequence: a slice of each sequence's rows. Each has a gradient of all rows.
+Tensor unpacked(Eager& g, const Tensor& x, const ChunkOptions& o, const std::string& name) {
+  Tensor y = x.alias(x.shape);
+  g.record(y, "SliceBackward0", {&x}, [&g, several = o.packed > 1, name, from = x.shape](Gradients in) {
+    Tensor sum = gradient(g, (name + "_backward").c_str(), from, in[0].dtype);
+    if (several) Tensor next = gradient(g, (name + "_backward.next").c_str(), from, in[0].dtype);
+    return Gradients{std::move(sum)};
+  });
+  return y;
+}
+/// The cat of what the sequences gave.
+Tensor put_together(Eager& g, const Tensor& x, const std::string& name) {
+  Tensor y = g.make(name, x.shape, x.dtype);
+  g.record(y, "CatBackward0", {&x}, [](Gradients in) { return in; });
+  return y;
+}
+
 /// One kernel of torch.compile: keeps what it reads, and hands on gradients of it.
 template <class Out>
 void kernel_of(Eager& g, Out& out, const char* name, const std::vector<const Tensor*>& in, std::size_t outputs = 1) {
@@ -119,11 +136,21 @@ Tensor run_megatron_delta(Eager& g, const Architecture& a, const Layer& layer, c
   const Dim tokens = Dim(o.te.context) * o.te.whole();
   const auto rows = [&](std::int64_t heads, std::int64_t width) { return Shape{tokens, B, Dim(heads), Dim(width)}; };
   Tensor projected = te_norm_column_linear(g, x, layer.norm, o.te.context * w.projected(), o.te, "in_proj");
-  const bool shared = o.te.context > 1;
-  const Tensor all = shared ? tokens_for_heads(g, projected, {w.keys(), w.keys(), w.values(), w.values(), w.heads, w.heads}, o)
-                     : o.packed > 0 ? joined_sequences(g, projected, o, "in_proj.by_sequence")
-                                    : projected;
-  if (shared) projected.reset();
+  const bool shared = o.te.context > 1, packed = o.packed > 0;
+  const auto exchanged = [&](const Tensor& rows_of_rank) {
+    return tokens_for_heads(g, rows_of_rank, {w.keys(), w.keys(), w.values(), w.values(), w.heads, w.heads}, o);
+  };
+  std::vector<Tensor> names;  // lists of sequences, until the layer has returned
+  Tensor all;
+  if (shared && packed) {
+    names.push_back(exchanged(unpacked(g, projected, o, "in_proj.by_sequence")));
+    all = put_together(g, names.back(), "in_proj.joined");
+  } else if (shared) {
+    all = exchanged(projected);
+    projected.reset();
+  } else {
+    all = packed ? joined_sequences(g, projected, o, "in_proj.by_sequence") : projected;
+  }
   const std::vector<Tensor> parts = split(
       g, all, {{tokens, B, Dim(w.convolved())}, rows(w.heads, w.value), {tokens, B, Dim(w.heads)}, {tokens, B, Dim(w.heads)}});
   const Tensor weight = shared ? heads_of_weight(g, w.convolved(), layer.mixer.conv_kernel, o) : te_weight(g);
@@ -142,12 +169,16 @@ Tensor run_megatron_delta(Eager& g, const Architecture& a, const Layer& layer, c
   Tensor normed = gated_norm(g, core, in.gate, NormKind::rms);
   if (o.te.several_sequences) normed = te_contiguous(g, normed, "gated_norm.by_token");
   normed.shape = {tokens, B, Dim(w.values())};
-  if (shared) {
-    Tensor exchanged = heads_for_tokens(g, normed, o);
-    normed = std::move(exchanged);
+  Tensor before = std::move(normed);
+  if (shared && packed) {
+    names.push_back(heads_for_tokens(g, unpacked(g, before, o, "gated_norm.by_sequence"), o));
+    normed = put_together(g, names.back(), "gated_norm.joined");
+  } else if (shared) {
+    normed = heads_for_tokens(g, before, o);
+    before.reset();
+  } else {
+    normed = packed ? joined_sequences(g, before, o, "gated_norm.by_sequence") : before;
   }
-  const Tensor before = normed;  // a list of its sequences is a name
-  if (o.packed > 0) normed = joined_sequences(g, before, o, "gated_norm.by_sequence");
   return te_row_linear(g, normed, a.hidden, o.te, "out_proj");
 }
 

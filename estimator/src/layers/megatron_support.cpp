@@ -104,7 +104,7 @@ std::string unsupported_linear(const Architecture& a, const Mixer& m, const Chun
   if (m.kind != MixerKind::gated_delta && !m.output_gate) return {};
   if (o.delta_chunks == 0) return "Megatron with layers other than attention is not supported yet";
   const std::array<std::pair<bool, const char*>, 5> beside{
-      {{o.te.context > 1 && o.packed > 0 && !o.of_slime, "context parallelism of packed sequences"},
+      {{o.te.context > 1 && o.packed > 0 && !o.patched, "context parallelism of packed sequences"},
        {o.adapters.rank > 0, "adapters"},
        {o.te.fp8 != Fp8Recipe::none, "fp8"},
        {is_local(o), "Megatron's own modules"},
@@ -115,7 +115,10 @@ std::string unsupported_linear(const Architecture& a, const Mixer& m, const Chun
   if (m.output_gate && m.kv_heads < o.te.tensor && (o.te.tensor % m.kv_heads != 0 || m.heads % o.te.tensor != 0))
     return fmt::format("Megatron itself refuses {} heads in {} groups on {} ranks", m.heads, m.kv_heads, o.te.tensor);
   if (const std::int64_t ranks = o.te.tensor * o.te.context; m.kind == MixerKind::gated_delta && m.linear_key_heads % ranks != 0)
-    return fmt::format("Megatron itself refuses {} heads of linear attention on {} ranks", m.linear_key_heads, ranks);
+    return o.patched && m.linear_key_heads % o.te.tensor == 0  // relax/backends/megatron/model.py: _patch_gdn_for_dynamic_cp
+               ? fmt::format("{} heads of linear attention on {} ranks, for which Relax gathers all tokens: not supported yet",
+                             m.linear_key_heads, ranks)
+               : fmt::format("Megatron itself refuses {} heads of linear attention on {} ranks", m.linear_key_heads, ranks);
   if (a.tower.kind.empty()) return "linear attention of a model without a tower under Megatron is not supported yet";
   return {};
 }

@@ -440,7 +440,12 @@ Tensor MegatronTower::with_features(const Tensor& hidden, const Tensor& feature)
 }
 
 void MegatronTower::leave_forward() {
-  for (Tensor* one : {&pixels_, &dealt_, &images_, &image_mask_, &positions_, &table_}) one->reset();
+  leave_model();
+  pixels_.reset();
+}
+
+void MegatronTower::leave_model() {
+  for (Tensor* one : {&dealt_, &images_, &image_mask_, &positions_, &table_}) one->reset();
   if (hf_) hf_->leave_forward();
   features_.clear();
   names_.clear();

@@ -55,7 +55,9 @@ class MegatronTower {
   bool adds_in_checkpoint() const { return o_.settings.maker == ModelMaker::megatron_bridge; }
   /// What every layer's checkpoint is given beside hidden states.
   std::vector<Tensor> arguments() const;
-  /// The model's forward pass is over.
+  /// The model has returned: its names are gone.
+  void leave_model();
+  /// The forward pass is over, and the batch gone.
   void leave_forward();
 
  private:

@@ -367,7 +367,8 @@ class JobWriter {
   void passes(const std::string& role, RoleKind kind) {
     if (const Bytes free = t_.family->emptied_below != nullptr ? t_.family->emptied_below(t_) : 0; free > 0)
       put(role + ".empty_cache_below", fmt::format("{}B", free), "--enable-cuda-memory-check", false);
-    if (kind != RoleKind::critic && !m_.supervised && (!m_.swaps || takes_log_probs_of_training()))
+    if (kind != RoleKind::critic && !m_.supervised &&
+        (!m_.swaps || takes_log_probs_of_training() || takes_log_probs_of_servers()))
       put(role + ".log_prob_pass", "false", batch_flag(), false);
   }
   void learner(const std::string& role, RoleKind kind) {
@@ -433,6 +434,10 @@ class JobWriter {
     const std::int64_t length = longest();
     const std::int64_t count = length > 0 ? std::max<std::int64_t>(1, tokens / length) : 1;
     put(role + ".vision.images", fmt::format("{}", count), flag);
+    // redai-studio/Relax 0011f56b is the first that says it to the provider
+    if (t_.own.on("vision_dp_when_tp") && role == m_.learner())
+      note(Note::Level::warning, t_.own.place("vision_dp_when_tp"),
+           "has no effect: Megatron-Bridge's models have no such setting, and every rank runs the tower on all images");
     if (said_.width == 0) return capped_images(role);
     put(role + ".vision.width", fmt::format("{}", said_.width), "--image-size");
     put(role + ".vision.height", fmt::format("{}", said_.height), "--image-size");
@@ -471,6 +476,8 @@ class JobWriter {
                                 {},
                                 "not supported yet: adapters of a role that is not trained",
                                 ProblemKind::not_supported});
+    // get_model(wrap_with_ddp=role in ["actor", "critic"]) (relax/backends/megatron/model.py: setup_model_and_optimizer)
+    put(role.name + ".wrap_with_ddp", "false", "--resource", false);
     loss(role.name);
     const std::int64_t each = std::max<std::int64_t>(1, longest());
     const std::int64_t budget = role.tokens > 0 ? std::max(role.tokens * role.run.context, each) : each;
@@ -604,8 +611,10 @@ class JobWriter {
   }
 
   std::int64_t padded(std::int64_t budget, const megatron::Run& run) const {
-    const std::int64_t unit =
-        run.context * run.tensor * std::max<std::int64_t>(1, t_.own.whole_or("data_pad_size_multiplier", 128));
+    // Megatron-Bridge's models with a tower pack sequences themselves then (relax/backends/megatron/data.py: get_batch)
+    const bool bridge = is_made_by_bridge(t_) && token_side_ > 0 && run.context > 1;
+    const std::int64_t multiple = bridge ? 2 : std::max<std::int64_t>(1, t_.own.whole_or("data_pad_size_multiplier", 128));
+    const std::int64_t unit = run.context * run.tensor * multiple;
     return (budget + unit - 1) / unit * unit;
   }
   /// Passes of weights that are swapped in have it (relax/backends/megatron/actor.py: train_actor).
@@ -634,7 +643,8 @@ class JobWriter {
                        name(), role));
     if (takes_log_probs_of_servers())
       note(Note::Level::info, t_.own.place("use_rollout_logprobs"),
-           fmt::format("{} takes the log-probs of its servers, and runs no pass for them: {}.log_probs is not there", name(), role));
+           fmt::format("{} takes the log-probs of its servers, and runs no pass for them: {}.log_probs is not there", name(),
+                       role));
     if (t_.own.has("log_probs_max_tokens_per_gpu") && !t_.family->log_prob_budget)
       note(Note::Level::warning, t_.own.place("log_probs_max_tokens_per_gpu"),
            fmt::format("{} reads it nowhere: log-probs have the budget of training", name()));
@@ -648,8 +658,8 @@ class JobWriter {
     const std::int64_t all = o.whole_or("rollout_batch_size", 0) * o.whole_or("n_samples_per_prompt", 1);
     const bool asked = m_.reference || m_.teacher || m_.critic || o.on("use_opd") || o.on("keep_old_actor") ||
                        o.on("use_rollout_logprobs") || o.on("get_mismatch_metrics");
-    return t_.family->reuses_log_probs && t_.release.since("0.3.0") && !m_.supervised && m_.serves && m_.global_batch == all && !asked &&
-           o.text("advantage_estimator") != "gspo";
+    return t_.family->reuses_log_probs && t_.release.since("0.3.0") && !m_.supervised && m_.serves && m_.global_batch == all &&
+           !asked && o.text("advantage_estimator") != "gspo";
   }
 
   /// slime/backends/megatron_utils/actor.py: train_actor, 0.2.0 on; relax/backends/megatron/actor.py: train_actor, train_hybrid.
