@@ -47,10 +47,11 @@ std::int64_t fullest_expert_rank(const SyncPlan& plan, std::int64_t ranks) {
       const SyncTensor& tensor = plan.model->tensors[step.tensor];
       if (!tensor.expert) break;
       const auto rank = static_cast<std::size_t>(step.copy / plan.model->experts_of_a_rank);
-      if (rank < of_rank.size() && (of_rank[rank] += tensor.sent) > most) {
-        most = of_rank[rank];
-        fullest = static_cast<std::int64_t>(rank);
-      }
+      if (rank >= of_rank.size()) continue;
+      of_rank[rank] += tensor.sent;
+      if (of_rank[rank] <= most) continue;
+      most = of_rank[rank];
+      fullest = static_cast<std::int64_t>(rank);
     }
   }
   return fullest;
