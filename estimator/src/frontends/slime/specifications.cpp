@@ -91,10 +91,11 @@ std::vector<std::string_view> described_flags(const SlimeText& t) {
             "rotary_interleaved",
             "qk_l2_norm",
             "window_size",
-            "no_rope_freq"};
+            "no_rope_freq",
+            "fp16"};  // as bf16, but that masters are whole
   const Specification* s = specification_of(t);
   std::vector<std::string_view> out = s == nullptr ? std::vector<std::string_view>{} : s->flags;
-  out.push_back("fp16");  // as bf16, but that masters are whole
+  out.push_back("fp16");
   return out;
 }
 
