@@ -98,7 +98,8 @@ def test_log_probs_of_the_training_pass_have_no_pass_of_their_own(tmp_path: Path
     """Where nobody but the loss asks for them, and a rollout is one step."""
     told = "slime takes the log-probs of the training pass"
     alone = changed(tmp_path, ("   --use-kl-loss\n", ""))
-    assert told in run("estimate", alone).stdout.replace("\n    ", " ")
+    shown = run("estimate", alone).stdout
+    assert told in shown.replace("\n    ", " ") and "actor.forward" in shown and "\n    actor.log_probs" not in shown
     steps = changed(tmp_path, ("   --use-kl-loss\n", ""), ("--global-batch-size 256", "--global-batch-size 128"))
     assert told not in run("estimate", steps).stdout.replace("\n    ", " ")
     assert told not in run("estimate", str(SCRIPT)).stdout.replace("\n    ", " ")
@@ -296,6 +297,26 @@ def test_a_flag_is_taken_out(tmp_path: Path) -> None:
     line += ["--hf-checkpoint", "Qwen/Qwen3-4B", "--num-rollout", "3"]
     done = run("check", "~--rollout-batch-size", "--", *line)
     assert "--rollout-batch-size: found nothing" in done.stderr
+
+
+def test_adam_without_states_keeps_masters_alone(tmp_path: Path) -> None:
+    usual = json.loads(run("estimate", str(SCRIPT), "--json").stdout)
+    path = changed(tmp_path, ("--optimizer adam", "--optimizer adam\n   --use-stateless-adam\n   --no-save-optim"))
+    done = run("estimate", path, "--framework-version", "0.4.0", "--json")
+    phase = {p["phase"]: p for p in json.loads(done.stdout)["gpus"][0]["phases"]}["actor.optimizer"]
+    before = {p["phase"]: p for p in usual["gpus"][0]["phases"]}["actor.optimizer"]
+    states = before["by_category_bytes"]["optimizer"] - phase["by_category_bytes"]["optimizer"]
+    assert 0 < states < before["by_category_bytes"]["optimizer"] * 2 // 3  # two of three, and the step makes some
+    path = changed(tmp_path, ("--optimizer adam", "--optimizer adam\n   --use-stateless-adam"))
+    assert "expected --no-save-optim beside it: slime itself asks for it" in refused(path, "0.4.0")
+
+
+def test_where_little_is_free_the_cache_is_emptied_all_the_time(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("--max-tokens-per-gpu 9216", "--max-tokens-per-gpu 24576"))
+    words = ["estimate", path, "--gpu", "A100-40GB", "--sequence-tokens", "24576", "--framework-version"]
+    shown = run(*words, "0.3.1").stdout.replace("\n    ", " ")
+    assert "less than 3.00 GiB: the cache is emptied before every collective" in shown
+    assert "is emptied before" not in run(*words, "0.2.2").stdout.replace("\n    ", " ")
 
 
 def test_a_search_says_flags_that_mean_what_was_found() -> None:

@@ -145,7 +145,7 @@ void note_short_of_cache(const Job& job, const std::vector<GpuAnswer>& gpus, Say
       }
     if (!phases.empty())
       note(fmt::format(
-          "{}: {} of a GPU are free at least, less than {}: the cache is emptied before every collective, which takes "
+          "{}: at most {} of a GPU are free, less than {}: the cache is emptied before every collective, which takes "
           "time",
           phases, bytes_text(left), bytes_text(least)));
   }
