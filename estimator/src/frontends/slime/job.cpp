@@ -428,7 +428,8 @@ class JobWriter {
                        name(), role));
     if (takes_log_probs_of_servers())
       note(Note::Level::info, t_.own.place("use_rollout_logprobs"),
-           fmt::format("{} takes the log-probs of its servers, and runs no pass for them: {}.log_probs is not there", name(), role));
+           fmt::format("{} takes the log-probs of its servers, and runs no pass for them: {}.log_probs is not there", name(),
+                       role));
     if (t_.own.has("log_probs_max_tokens_per_gpu") && !t_.family->log_prob_budget)
       note(Note::Level::warning, t_.own.place("log_probs_max_tokens_per_gpu"),
            fmt::format("{} reads it nowhere: log-probs have the budget of training", name()));
@@ -442,8 +443,8 @@ class JobWriter {
     const std::int64_t all = o.whole_or("rollout_batch_size", 0) * o.whole_or("n_samples_per_prompt", 1);
     const bool asked = m_.reference || m_.teacher || m_.critic || o.on("use_opd") || o.on("keep_old_actor") ||
                        o.on("use_rollout_logprobs") || o.on("get_mismatch_metrics");
-    return t_.family->reuses_log_probs && t_.release.since("0.3.0") && !m_.supervised && m_.serves && m_.global_batch == all && !asked &&
-           o.text("advantage_estimator") != "gspo";
+    return t_.family->reuses_log_probs && t_.release.since("0.3.0") && !m_.supervised && m_.serves && m_.global_batch == all &&
+           !asked && o.text("advantage_estimator") != "gspo";
   }
 
   /// slime/backends/megatron_utils/actor.py: train_actor, 0.2.0 on; relax/backends/megatron/actor.py: train_actor, train_hybrid.
