@@ -1,6 +1,7 @@
 #include "search/megatron_points.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "job/deepep.hpp"
 #include "search/axes.hpp"
@@ -144,7 +145,9 @@ MegatronAxes megatron_axes(const Job& job, const Role& role, const Space& space)
     drop(out.ranks, [](const MegatronRanks& r) { return !deepep_serves(r.expert * r.expert_tensor); });
   const MegatronRecompute as_is{t.recompute, m.recompute_method, m.recompute_layers, m.recompute_modules};
   out.recompute = {as_is};
-  if (!is_held("recompute"))
+  constexpr std::array<std::string_view, 4> kOfRecompute{"recompute", "recompute_method", "recompute_layers",
+                                                         "recompute_modules"};
+  if (std::none_of(kOfRecompute.begin(), kOfRecompute.end(), is_held))
     for (auto& r : recompute_of(f))
       if (r != as_is) out.recompute.push_back(std::move(r));
   return out;

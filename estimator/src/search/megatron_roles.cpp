@@ -1,6 +1,7 @@
 #include "search/megatron_roles.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <tuple>
@@ -291,18 +292,46 @@ class RolesSearcher {
     const MegatronRanks& r = axes_[p.way].ranks[p.at.ranks];
     return {r.tensor, r.context, r.expert, r.expert_tensor, axes_[p.way].splits[p.at.split].pipeline};
   }
-  /// Roles on the leader's GPUs that had its layout go along.
+  /// Roles on the leader's GPUs that had its layout go along in what is not held fixed.
   void put(const Point& p, Job& job) const {
     const MegatronAxes& axes = axes_[p.way];
     for (Role& r : job.roles) {
       if (r.serves() || r.engine != EngineKind::megatron) continue;
+      const Role& before = *job_.role(r.name);
       const bool leads = r.name == leader_->name;
-      if (!leads &&
-          (anchor(job_, *job_.role(r.name)) != anchor(job_, *leader_) || !(r.trainer.layout == leader_->trainer.layout)))
+      if (!leads && (anchor(job_, before) != anchor(job_, *leader_) || !(before.trainer.layout == leader_->trainer.layout)))
         continue;
       put_megatron(axes.splits[p.at.split], axes.ranks[p.at.ranks], axes.recompute[p.at.recompute], p.at.data, batches_[p.way],
                    r.trainer);
       put(ways_[p.way], r.trainer);
+      if (!leads) keep_own(before, r.trainer);
+    }
+  }
+  void keep_own(const Role& before, Trainer& t) const {
+    const auto is_held = [&](std::string_view knob) { return held(space_, &before, knob); };
+    const Trainer& own = before.trainer;
+    constexpr std::array<std::string_view, 5> kLayout{"layout", "sequence_parallel", "virtual_stages", "first_stage_layers",
+                                                      "last_stage_layers"};
+    if (std::any_of(kLayout.begin(), kLayout.end(), is_held)) {
+      t.layout = own.layout;
+      t.megatron.sequence_parallel = own.megatron.sequence_parallel;
+      t.megatron.virtual_stages = own.megatron.virtual_stages;
+      t.megatron.first_stage_layers = own.megatron.first_stage_layers;
+      t.megatron.last_stage_layers = own.megatron.last_stage_layers;
+    }
+    if (!learns(before) || is_held("recompute")) {
+      t.recompute = own.recompute;
+      t.megatron.recompute_method = own.megatron.recompute_method;
+      t.megatron.recompute_layers = own.megatron.recompute_layers;
+      t.megatron.recompute_modules = own.megatron.recompute_modules;
+    }
+    if (is_held("tokens_per_micro_batch") || own.tokens_per_micro_batch != leader_->trainer.tokens_per_micro_batch)
+      t.tokens_per_micro_batch = own.tokens_per_micro_batch;
+    if (!learns(before)) {
+      t.megatron.log_probs_chunk = own.megatron.log_probs_chunk;
+      t.megatron.recompute_loss = own.megatron.recompute_loss;
+      t.megatron.host_optimizer = own.megatron.host_optimizer;
+      t.megatron.precision_aware = own.megatron.precision_aware;
     }
   }
 
