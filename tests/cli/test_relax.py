@@ -76,8 +76,9 @@ def test_a_python_of_a_folder_that_nobody_set_is_python(tmp_path: Path) -> None:
 
 
 def test_what_is_not_described_is_said_where_a_value_is_not_known(tmp_path: Path) -> None:
-    path = changed(tmp_path, (COLOCATED, COLOCATED + '   --genrm-model-path "${JUDGE}" \\\n'))
-    assert "--genrm-model-path: found '${JUDGE}', expected nothing: not supported yet: a generative reward model" in refused(path)
+    path = changed(tmp_path, (COLOCATED, COLOCATED + '   --custom-model-provider-path "${OURS}" \\\n'))
+    said = "--custom-model-provider-path: found '${OURS}', expected nothing: not supported yet: a model of your own code"
+    assert said in refused(path)
 
 
 def test_three_families_of_flags_are_one_job() -> None:

@@ -97,7 +97,7 @@ class Checker {
     if (t_.megatron.text("optimizer") != "adam")
       t_.told.add(t_.megatron.place("optimizer"), t_.megatron.text("optimizer"), "adam",
                   itself("asks for it: --use-stateless-adam"));
-    if (!t_.own.on("no_save_optim"))
+    if (!t_.own.on("no_save_optim") && !t_.megatron.on("no_save_optim"))
       wrong("use_stateless_adam", "the flag", "--no-save-optim beside it",
             itself("asks for it: there are no states to be saved"));
     if (t_.megatron.on("use_precision_aware_optimizer") && !t_.megatron.on("optimizer_cpu_offload"))
