@@ -84,6 +84,7 @@ TrainingCase executed_case(const Json& run) {
                {"attention", latent ? "fused" : "flash"},
                {"recompute", run["recompute"]}};
   if (latent) trainer.update({{"rotary_fusion", false}, {"router_dtype", "fp32"}});
+  if (routed) trainer["router_aux_loss"] = false;
   if (flags.contains("rollout_temperature")) trainer["rollout_temperature"] = flags["rollout_temperature"];
   if (flags.contains("entropy_coef")) trainer["entropy_loss"] = true;
   if (flags.contains("log_probs_chunk_size")) trainer["log_probs_chunk_size"] = flags["log_probs_chunk_size"];
@@ -92,19 +93,17 @@ TrainingCase executed_case(const Json& run) {
   return read_training_case(job.dump(), config_of(run).dump(), Catalog::builtin());
 }
 
-/// The policy's loss has some fp32 numbers a token of a response that are not counted. Maps of experts' last tokens count beside
-/// those of the layer that runs again. A loss by samples is counted as if every token were one of a response; one of each sample
-/// is not.
+/// The policy's loss by samples is counted as if every token were one of a response; one of each sample is not, and some fp32
+/// numbers a token of a response are not counted. Latent attention beside a dense layer on one rank is found 2.1 % too high in
+/// its forward pass.
 double limit_of(const Json& run, double ran) {
   double few = 0, shortest = 1e9;
   for (const Json& one : run["lengths"]) {
     few += 60 * (one[1].get<double>() - one[0].get<double>()) / ran;
     shortest = std::min(shortest, one[1].get<double>());
   }
-  const bool experts = run["experts"] != 0, again = run["recompute"] == "full";
   if (run["release"] != "0.4.0") return 1 / shortest + few;
-  if (experts) return again ? 0.022 : 0.005;
-  return std::max(0.002, few);
+  return run["latent"] && run["recompute"] == "full" && run["tensor"] == 1 && run["expert"] == 1 ? 0.022 : 0.002;
 }
 
 TEST_CASE("whole passes of slime's actor are met") {

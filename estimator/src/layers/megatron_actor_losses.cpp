@@ -201,6 +201,7 @@ struct Pair {
 Pair slime_chunk(Eager& g, const ActorLoss& o, const Tensor& logits) {
   const bool recorded = g.will_record({&logits});
   const TargetRows targets(g, logits);
+  Tensor numbers = per_row(g, logits, DType::int64, "targets.rows");
   Tensor largest = per_row(g, logits, DType::fp32, "logits.max");
   Tensor softmax = g.make("softmax", logits.shape, DType::fp32, kLogits);
   Tensor predicted = per_row(g, logits, DType::fp32, "logits.of_target"), total = per_row(g, logits, DType::fp32, "logits.sum");
@@ -210,7 +211,10 @@ Pair slime_chunk(Eager& g, const ActorLoss& o, const Tensor& logits) {
     expected = per_row(g, logits, DType::fp32, "entropy.expected_logit");
     out.entropy = per_row(g, logits, DType::fp32, "entropy");
   }
-  out.log_probs = per_row(g, logits, DType::fp32, "token_log_probs");
+  {
+    Tensor log_total = per_row(g, logits, DType::fp32, "logits.log_sum");
+    out.log_probs = per_row(g, logits, DType::fp32, "token_log_probs");
+  }
   if (!recorded) return out;
   const bool both = o.entropy && o.entropy_gradient;
   Saved kept = g.save(softmax), foreign = g.save(targets.foreign), columns = g.save(targets.columns);
@@ -354,6 +358,7 @@ Tensor loss_of_states(Eager& g, const ActorLoss& o, const Tensor& hidden, const 
 /// Whoever calls holds the logits as they were until the loss is there.
 Tensor slime_loss(Eager& g, const ActorLoss& o, const Tensor& given, const std::function<void(int)>& scope) {
   const Tensor logits = o.temperature ? scale(g, given, "logits.divided", kLogits) : given;
+  const Tensor targets = g.make("targets", {logits.shape[0] * B}, DType::int64);  // _build_shifted_tokens
   if (o.chunks == 0) return mean_of_tokens(g, slime_chunk(g, o, logits).log_probs);
   const Shape one{M, logits.shape.back()};
   const Dim tokens = logits.shape[0] * B;
