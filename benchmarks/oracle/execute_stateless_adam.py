@@ -30,12 +30,13 @@ RUNS: list[Row] = [
 
 def executed(adam: type, run: Row) -> Row:
     shards = [[torch.zeros(n, requires_grad=True) for n in run[group]] for group in ("decays", "plain")]
-    for shard in sum(shards, []):
+    every = [*shards[0], *shards[1]]
+    for shard in every:
         shard.grad = torch.ones_like(shard)
     groups = [{"params": g, "weight_decay": decay} for g, decay in zip(shards, (0.1, 0.0), strict=True) if g]
     optimizer = adam(groups, lr=0.1, adam_w_mode=run["decoupled"])
     storages = Storages()
-    for shard in sum(shards, []):
+    for shard in every:
         storages.own(shard)
         storages.own(shard.grad)
     before = storages.live

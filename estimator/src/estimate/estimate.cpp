@@ -144,10 +144,10 @@ void note_short_of_cache(const Job& job, const std::vector<GpuAnswer>& gpus, Say
         if (phases.find(phase.phase) == std::string::npos) phases += (phases.empty() ? "" : ", ") + phase.phase;
       }
     if (!phases.empty())
-      note(fmt::format(
-          "{}: at most {} of a GPU are free, less than {}: the cache is emptied before every collective, which takes "
-          "time",
-          phases, bytes_text(left), bytes_text(least)));
+      note(
+          fmt::format("{}: at most {} of a GPU are free, less than {}: the cache is emptied before every collective, which takes "
+                      "time",
+                      phases, bytes_text(left), bytes_text(least)));
   }
 }
 
