@@ -36,12 +36,13 @@ Source take(Handing& handing) {
 
 Reading read_server(const Source& source, const Catalog& catalog) {
   std::vector<Problem> problems;
-  for (const std::string& text : source.overrides)
-    problems.push_back({{"command line", 0, 0, {}},
-                        "'" + text + "'",
-                        "the flag itself, behind the server's command",
-                        {},
-                        "a server's command says all of the job"});
+  for (const std::string& text : source.overrides) {
+    Problem& p = problems.emplace_back();
+    p.place.file = "command line";
+    p.found = "'" + text + "'";
+    p.expected = "the flag itself, behind the server's command";
+    p.why = "a server's command says all of the job";
+  }
   if (!problems.empty()) throw InputError(std::move(problems));
   ServeOptions options;
   options.version = source.framework_version;
