@@ -209,7 +209,8 @@ constexpr std::array<Command, 16> kCommands{{
      "  oomplan search --gpus 16 --model qwen3-8b --algorithm ppo --response-tokens 16k --launch 1 > job.yaml\n"
      "  oomplan search examples/grpo.yaml --max tokens\n"
      "  oomplan search examples/grpo.yaml --allow numerics --keep 3 --json\n"
-     "  oomplan search examples/grpo.yaml --job 1 > better.yaml\n",
+     "  oomplan search examples/grpo.yaml --job 1 > better.yaml\n"
+     "  oomplan search examples/slime/grpo_4b.sh --fix --tensor-model-parallel-size --keep 3\n",
      kSearch, kAny, run_search},
     {"read", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
      "the job as oomplan understood it, every value filled in",

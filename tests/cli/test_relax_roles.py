@@ -207,7 +207,8 @@ actor: {{engine: megatron, layout: d1, tokens_per_micro_batch: 16k}}
 )
 def test_a_teacher_that_was_measured(tmp_path: Path, tokens: int, chunk: int, mib: int, within: float) -> None:
     """nvidia-smi's peak of Qwen3-32B on two GPUs of 80 GB with --mem-fraction-static 0.7, as a teacher of slime's on-policy
-    distillation: return_logprob with logprob_start_len 0. Notes of a user, July 2026, "OPD Teacher-Rollout"."""
+    distillation: return_logprob with logprob_start_len 0. Notes of a user, July 2026, "OPD Teacher-Rollout", seen in an index
+    that names no repository: a guard of the arithmetic, and no evidence."""
     (tmp_path / "job.yaml").write_text(SCORED.format(tokens=tokens, chunk=chunk))
     group = next(g for g in estimated(str(tmp_path / "job.yaml"))["gpus"] if "teacher.start" in order(g))
     device = next(p for p in group["phases"] if p["phase"] == "teacher.generate")["device_bytes"]

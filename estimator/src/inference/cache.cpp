@@ -179,10 +179,6 @@ Bytes request_of_all_layers(const Stage& all, const ServerFacts& f, const CacheA
 
 namespace {
 
-/// With a buffer for what the radix cache keeps: three states of a request and two that take turns
-/// (_calculate_mamba_ratio, sglang/srt/model_executor/model_runner_kv_cache_mixin.py, 0.5.14 and 0.5.15).
-constexpr std::int64_t kBufferedStates = 5;
-
 /// States of one request that drafts ask for: one a token that is verified; convolutions share a window where there is a buffer.
 Bytes states_of_drafts(const Stage& stage, const ServerFacts& f, std::int64_t tokens) {
   Bytes out = 0;
@@ -198,9 +194,11 @@ Bytes states_of_drafts(const Stage& stage, const ServerFacts& f, std::int64_t to
 /// Slots and drafts of a share of what is free, together; `rest`: what is left.
 std::int64_t slots_beside_drafts(const ServerFacts& f, const CacheAsk& ask, Bytes counted, Bytes& rest) {
   const double share = static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio);
-  const double each = static_cast<double>(counted) * (1 + static_cast<double>(ask.draft_tokens) / kBufferedStates);
+  const std::int64_t of_request = std::max<std::int64_t>(1, ask.slots_per_request);
+  const double each =
+      static_cast<double>(counted) * (1 + static_cast<double>(ask.draft_tokens) / static_cast<double>(of_request));
   const auto slots = static_cast<std::int64_t>(share / each);
-  rest -= std::min(ask.max_running, slots / kBufferedStates) * ask.draft_tokens * counted;
+  rest -= std::min(ask.max_running, slots / of_request) * ask.draft_tokens * counted;
   return slots;
 }
 
@@ -226,7 +224,7 @@ CachePool sglang_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& 
                           : static_cast<std::int64_t>(static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio)) / counted;
     rest = std::max<Bytes>(0, rest - out.state_slots * counted);
     out.state = (out.state_slots + 1) * state;  // one more takes what padded requests write (mem_cache/memory_pool.py MambaPool)
-    const std::int64_t of_request = buffers ? kBufferedStates : std::max<std::int64_t>(1, ask.slots_per_request);
+    const std::int64_t of_request = std::max<std::int64_t>(1, ask.slots_per_request);
     const std::int64_t running = std::min(ask.max_running, out.state_slots / of_request);
     if (ask.draft_tokens > 0) out.state += (running + 1) * states_of_drafts(stage, f, ask.draft_tokens);
   }

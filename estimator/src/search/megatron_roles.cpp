@@ -231,11 +231,12 @@ class RolesSearcher {
     }
     if (w.host) t.megatron.host_optimizer = t.megatron.precision_aware = true;
   }
-  /// A step on the host: gradients down and parameters up (PCIe 5.0 with 16 lanes), and there gradients, masters and two states
-  /// read and all but the first written (two sockets with eight channels of DDR5-4800 for eight GPUs).
+  /// A step on the host: gradients down and parameters up over PCIe 5.0 with 16 lanes (32 GT/s, 128 of 130 bits), and there
+  /// gradients, masters and two states read and all but the first written, by two sockets with eight channels of DDR5-4800 each
+  /// (38.4 GB/s a channel) for eight GPUs. Peaks of the standards, without an efficiency.
   double seconds_on_host(const Way& w, const MegatronCandidate& c, const MegatronAxes& axes) const {
     if (!w.host) return 0;
-    constexpr double kLinkBytes = 4 + 2, kLink = 5e10, kMemoryBytes = 7 * 4, kMemory = 7.5e10;
+    constexpr double kLinkBytes = 4 + 2, kLink = 6.3e10, kMemoryBytes = 7 * 4, kMemory = 7.68e10;
     const MegatronRanks& r = axes.ranks[c.ranks];
     const double ranks = static_cast<double>(c.data * r.tensor * r.context * axes.splits[c.split].pipeline);
     return cost_of(*leader_->architecture).parameters / ranks * (kLinkBytes / kLink + kMemoryBytes / kMemory);
@@ -396,8 +397,8 @@ class RolesSearcher {
     }
     if (left_out_ > 0) found.unlikely_step_time = left_out_ / fastest;
     Candidate now;
-    now.job = job_;
-    now.estimate = estimate(job_, &catalog_);
+    now.job = from_;  // job_ may have another bucket by now
+    now.estimate = estimate(from_, &catalog_);
     const double serve = servers_.empty() ? 0 : servers_.judge(own_choice(), 0, nullptr).seconds;
     now.relative_step_time = together(own_seconds_, serve) / fastest;
     found.as_it_stands = std::move(now);

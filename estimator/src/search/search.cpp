@@ -493,6 +493,8 @@ Found search_of_its_kind(const Job& job, const Space& space, int keep, const Cat
   const auto refuse = [](const Role& role, std::string found, std::string expected, std::string why) {
     throw InputError(Problem{{"", 0, 0, role.name}, std::move(found), std::move(expected), "", std::move(why)});
   };
+  if (servers.size() > 1)
+    refuse(*servers[1], "a second server", "at most one role that serves", "a search over several servers is not supported yet");
   for (const auto& r : job.roles)
     if (r.engine == EngineKind::megatron)
       refuse(r, "engine megatron", "another engine",
@@ -501,8 +503,6 @@ Found search_of_its_kind(const Job& job, const Space& space, int keep, const Cat
   if (anchors.size() > 1)
     refuse(*anchors[1], "training roles on several groups of GPUs", "training roles that share their GPUs",
            "a search over several groups is not supported yet");
-  if (servers.size() > 1)
-    refuse(*servers[1], "a second server", "at most one role that serves", "a search over several servers is not supported yet");
   TapeStore store;
   Searcher searcher(job, space, c, store, stop, admit);
   Found found = searcher.run(keep);
