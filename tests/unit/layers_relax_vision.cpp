@@ -88,7 +88,7 @@ double kept_embedding(const Json& run) {
 double allowed(const Json& run) {
   const bool shared = run.value("context", 1) > 1, again = run["experts"] > 0 && run["recompute"] == "full";
   if (shared) return again ? 0.017 : run["last"] ? 0.011 : 0.03;
-  if (run.contains("mtp") && again) return 0.08;  // of the block more stays from step to step than is counted
+  if (run.contains("mtp") && again) return 0.08;  // too low beside a predicting block, not explained
   return again ? 0.015 : run["last"] ? 0.002 : 0.004;
 }
 
