@@ -66,7 +66,7 @@ constexpr std::array<OptionRow, 12> kEstimate{{
 }};
 constexpr std::array<OptionRow, 11> kCheck{
     {kRelease, kRoot, kGpu, kGpus, kNamed, kSet, kWhich, kHost, kLengths, kImages, kStates}};
-constexpr std::array<OptionRow, 12> kExplain{{
+constexpr std::array<OptionRow, 15> kExplain{{
     kRelease,
     kRoot,
     kGpu,
@@ -79,6 +79,9 @@ constexpr std::array<OptionRow, 12> kExplain{{
     kImages,
     kStates,
     {"save-snapshot", "F", "write the run of the fullest GPU as a memory snapshot that pytorch.org/memory_viz opens"},
+    {"recorded", "F", "a memory snapshot of this job (torch.cuda.memory._dump_snapshot): what it holds beside what is predicted"},
+    {"phase", "NAME", "with --recorded: the phase to compare with, actor.forward (default: the one that is most like it)"},
+    {"top", "N", "with --recorded: how many sizes of blocks to show (default 12)"},
 }};
 constexpr std::array<OptionRow, 12> kRead{{
     kRelease,
@@ -188,7 +191,8 @@ constexpr std::array<Command, 16> kCommands{{
      "in\n"
      "an iteration, the allocator's retries, every default that was taken, and what would help.\n\n"
      "  oomplan explain examples/grpo.yaml\n"
-     "  oomplan explain examples/grpo.yaml --save-snapshot predicted.pickle\n",
+     "  oomplan explain examples/grpo.yaml --save-snapshot predicted.pickle\n"
+     "  oomplan explain examples/grpo.yaml --recorded memory_snapshot.pickle\n",
      kExplain, kAny, run_explain},
     {"advise", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
      "what breaks first, which single changes help, what each costs, and how to write it into the file",

@@ -238,6 +238,7 @@ COMMANDS = [
     ["search", "%"],
     ["advise", "%"],
     ["snapshot", "%"],
+    ["explain", NATIVE, "--recorded", "%"],
     ["model", "%"],
     ["estimate", NATIVE, "--models", "%"],
     ["estimate", NATIVE, "model=%"],

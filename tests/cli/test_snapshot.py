@@ -148,3 +148,56 @@ def test_a_predicted_run_reads_back(tmp_path: Path) -> None:
     assert device["now"]["reserved_bytes"] == held > 0
     refused = run("explain", str(ROOT / "examples" / "grpo.yaml"), "--save-snapshot", str(tmp_path / "no" / "p.pickle"))
     assert refused.returncode == 2 and "cannot be written" in refused.stderr
+
+
+def beside(snapshot: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run("explain", str(ROOT / "examples" / "grpo.yaml"), "--recorded", str(snapshot), *arguments)
+
+
+def test_a_prediction_beside_a_record(tmp_path: Path) -> None:
+    path = tmp_path / "p.pickle"
+    run("explain", str(ROOT / "examples" / "grpo.yaml"), "--save-snapshot", str(path))
+    text = beside(path).stdout
+    assert f"GPU 0 of {path} beside rollout 0-3, rollout.generate" in text and "Sizes that are alike" in text
+    assert "Sizes that differ" not in text
+    smaller = beside(path, "actor.tokens_per_micro_batch=10k", "--phase", "actor.backward", "--top", "3").stdout
+    assert "beside actor 0, actor.backward" in smaller and "Sizes that differ in number, 3 of" in smaller
+    other = beside(path, "rollout.mem_fraction_static=0.75").stdout  # the largest block has another size
+    assert "beside rollout 0-3, rollout.generate" in other
+    answer = json.loads(beside(path, "--json").stdout)
+    schema = json.loads((ROOT / "docs" / "schema" / "estimate.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(answer)
+    (device,) = answer["recorded"]["devices"]
+    assert device["predicted_alone_bytes"] == device["recorded_alone_bytes"] == 0 < device["alike_bytes"]
+    assert device["predicted_peak"] == device["recorded_peak"]
+    assert all(row["predicted"] == row["recorded"] > 0 for row in device["sizes"])
+
+
+def test_a_record_without_a_history_or_without_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "s.pickle"
+    state = snapshot()
+    state["device_traces"] = [[], []]
+    path.write_bytes(pickle.dumps(state))
+    assert "What lived when it was recorded" in beside(path).stdout
+    state["segments"] = []
+    path.write_bytes(pickle.dumps(state))
+    assert "no device holds memory" in beside(path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--phase", "actor.forwards"], "--phase: found 'actor.forwards', expected actor.backward, actor.forward"),
+        (["--top", "0"], "--top: found '0', expected a whole number"),
+    ],
+)
+def test_messages_of_a_comparison(tmp_path: Path, arguments: list[str], message: str) -> None:
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps(snapshot()))
+    done = beside(path, *arguments)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+
+
+def test_options_of_a_comparison_alone() -> None:
+    done = run("explain", str(ROOT / "examples" / "grpo.yaml"), "--phase", "actor.forward")
+    assert done.returncode == 2 and "--phase: found no --recorded" in done.stderr

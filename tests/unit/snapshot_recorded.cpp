@@ -4,73 +4,17 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <unordered_map>
 
 #include "program_recorded.hpp"
 #include "snapshot/history.hpp"
 #include "snapshot/read.hpp"
 #include "snapshot/write.hpp"
+#include "snapshot_of_run.hpp"
 
 using namespace oomplan;
 namespace snap = oomplan::snapshot;
 
 namespace {
-
-constexpr Bytes kLift = Bytes{1} << 40;  // recorded addresses are relative to the lowest
-
-/// The snapshot of a run. Segment events stand in front of the request that causes them, as PyTorch records them.
-snap::Snapshot snapshot_of(const recorded::Run& run) {
-  snap::Snapshot out;
-  out.settings = {{"PYTORCH_CUDA_ALLOC_CONF", run.settings}};
-  out.frames = {{"/home/me/train.py", "step", 7}};
-  out.stacks.push_back({0});
-  for (const auto& s : run.after) {
-    snap::Segment segment{0, s.address + kLift, s.bytes, s.stream, s.small, s.expandable, {0, s.pool}, {}};
-    Bytes at = segment.address;
-    for (const auto& b : s.blocks) {
-      segment.blocks.push_back({at, b.size, b.requested, b.state, b.state == BlockState::inactive ? 0U : 1U});
-      at += b.size;
-    }
-    out.segments.push_back(std::move(segment));
-  }
-  std::vector<std::pair<Bytes, Bytes>> tensors;  // address and request
-  for (const auto& s : run.before) {
-    Bytes at = s.address;
-    for (const auto& b : s.blocks) {
-      if (b.state != BlockState::inactive) tensors.emplace_back(at, b.requested);
-      at += b.size;
-    }
-  }
-  auto& trace = out.traces.emplace_back();
-  Bytes reserved = 0;
-  for (const auto& s : run.before) reserved += s.bytes;
-  const auto put = [&](snap::Action action, Bytes address, Bytes bytes, int stream) {
-    trace.push_back({action, action == snap::Action::oom ? address : address + kLift, bytes, stream, 0, 1});
-  };
-  const auto& events = run.events;
-  for (std::size_t i = 0; i < events.size();) {
-    const auto& e = events[i++];
-    for (; i < events.size() && events[i].op >= recorded::Op::segment_alloc; ++i) {
-      const auto step = static_cast<int>(events[i].op) - static_cast<int>(recorded::Op::segment_alloc);
-      const auto action = static_cast<snap::Action>(static_cast<int>(snap::Action::segment_alloc) + step);
-      put(action, events[i].address, events[i].size, events[i].stream);
-      reserved += step == 0 || step == 2 ? events[i].size : -events[i].size;
-    }
-    using enum recorded::Op;
-    if (e.op == alloc) {
-      tensors.emplace_back(e.address, e.size);
-      put(snap::Action::alloc, e.address, e.size, e.stream);
-    } else if (e.op == oom) {
-      put(snap::Action::oom, run.limit_low - reserved, e.size, e.stream);
-    } else if (e.op != empty_cache) {
-      const auto& [address, bytes] = tensors.at(static_cast<std::size_t>(e.tensor));
-      if (e.op != complete) put(snap::Action::free_requested, address, bytes, e.stream);
-      if (e.op != free_later) put(snap::Action::free_completed, address, bytes, e.stream);
-    }
-  }
-  put(snap::Action::snapshot, -kLift, 0, 0);
-  return out;
-}
 
 std::vector<recorded::Run> runs() {
   std::vector<recorded::Run> out;
@@ -92,7 +36,7 @@ TEST_CASE("snapshots of the recorded runs say what was recorded, and replay to t
   std::int64_t ooms = 0;
   for (const auto& run : all) {
     CAPTURE(run.name);
-    const auto made = snapshot_of(run);
+    const auto made = recorded::snapshot_of(run);
     const auto read = snap::parse_snapshot(snap::to_pickle(made), "run.pickle");
     REQUIRE(read.segments.size() == made.segments.size());
     REQUIRE(read.traces.size() == 1);
@@ -126,7 +70,7 @@ TEST_CASE("snapshots of the recorded runs say what was recorded, and replay to t
 TEST_CASE("a changed record: the replay says where it first differs") {
   for (const auto& run : runs()) {
     if (run.name != "attention_peak_t26") continue;
-    auto changed = snapshot_of(run);
+    auto changed = recorded::snapshot_of(run);
     auto& trace = changed.traces[0];
     const auto segment =
         std::find_if(trace.begin() + 5, trace.end(), [](const auto& e) { return e.action == snap::Action::segment_alloc; });

@@ -152,16 +152,31 @@ Estimate replay_all(const Job& job, const Catalog* catalog, bool lists) {
 Estimate estimate(const Job& job, const Catalog* catalog) { return replay_all(job, catalog, false); }
 Estimate explain(const Job& job, const Catalog* catalog) { return replay_all(job, catalog, true); }
 
+namespace {
+
+ProcessRun run_of(const Assembled& a, std::size_t c, std::size_t process, const Job& job) {
+  GpuClass alone = a.classes[c];
+  std::erase_if(alone.seats, [&](const SeatOnGpu& seat) { return seat.process != process; });
+  return {ranks_text(job, alone), write_process(a, c, process, kReplayedMicroBatches), settings_of(job, a.estimate.gpus[c])};
+}
+
+}  // namespace
+
 ProcessRun fullest_run(const Job& job, const Catalog& catalog, TapeStore& store) {
   const Assembled a = assemble(job, catalog, store);
   const auto worst = fullest(a);
   if (worst < 0) throw InputError(Problem{{}, "a job without GPUs", "one whose run can be written", "", ""});
   const auto c = static_cast<std::size_t>(worst);
   const GpuAnswer& answer = a.estimate.gpus[c];
-  GpuClass alone = a.classes[c];
-  const std::size_t process = answer.phases.empty() ? 0 : process_of(alone, job, answer.phases[answer.worst].role);
-  std::erase_if(alone.seats, [&](const SeatOnGpu& seat) { return seat.process != process; });
-  return {ranks_text(job, alone), write_process(a, c, process, kReplayedMicroBatches), settings_of(job, answer)};
+  return run_of(a, c, answer.phases.empty() ? 0 : process_of(a.classes[c], job, answer.phases[answer.worst].role), job);
+}
+
+std::vector<ProcessRun> all_runs(const Job& job, const Catalog& catalog, TapeStore& store) {
+  const Assembled a = assemble(job, catalog, store);
+  std::vector<ProcessRun> out;
+  for (const std::size_t c : by_lack(a))
+    for (std::size_t process = 0; process < a.classes[c].processes; ++process) out.push_back(run_of(a, c, process, job));
+  return out;
 }
 
 namespace {

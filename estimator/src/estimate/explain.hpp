@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <oomplan/oomplan.hpp>
 
@@ -35,5 +36,7 @@ struct ProcessRun {
 };
 /// The process of the worst moment on the GPUs that lack most. Throws InputError when the job has no GPU.
 ProcessRun fullest_run(const Job&, const Catalog&, TapeStore&);
+/// Every process of every class of GPUs, those that lack most first; none for a job without GPUs.
+std::vector<ProcessRun> all_runs(const Job&, const Catalog&, TapeStore&);
 
 }  // namespace oomplan

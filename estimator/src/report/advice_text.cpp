@@ -35,7 +35,6 @@ std::string changed(const std::string& key, const std::string& from, const std::
 
 std::string table(const std::vector<Remedy>& remedies, const TextStyle& style) {
   Table rows({Align::right, Align::right, Align::left, Align::right, Align::left, Align::left});
-  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   rows.row({head("#"), head("gain"), head("alone"), head("step time"), head("changes"), head("what to change")});
   for (std::size_t i = 0; i < remedies.size(); ++i) {
     const Remedy& r = remedies[i];

@@ -25,8 +25,6 @@ std::string joined(const std::vector<std::string>& items, const char* between) {
   return out;
 }
 
-Table::Cell head(const char* text) { return {text, Colour::dim}; }
-
 std::string in_tera(double per_second) { return per_second > 0 ? fmt::format("{:.4g}", per_second / 1e12) : "-"; }
 
 /// A number that is whole prints as an integer.

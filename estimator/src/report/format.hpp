@@ -58,5 +58,7 @@ class Table {
   std::vector<Align> aligns_;
   std::vector<std::vector<Cell>> rows_;
 };
+/// A cell of a table's first row.
+inline Table::Cell head(const char* text) { return {text, Colour::dim}; }
 
 }  // namespace oomplan

@@ -247,14 +247,15 @@ Json assumed_json(const Job& job) {
 
 }  // namespace
 
-std::string to_json(const Estimate& estimate, const Job& job) {
+Json estimate_object(const Estimate& estimate, const Job& job) {
   Json out = heading("oomplan.estimate/1");
   out["job"] = job.name;
   out["replayed"] = estimate.replayed;
   out.update(estimate_json(estimate));
   out["assumed"] = assumed_json(job);
-  return dumped(out);
+  return out;
 }
+std::string to_json(const Estimate& estimate, const Job& job) { return dumped(estimate_object(estimate, job)); }
 
 std::string to_json(const Found& found, const Job& job) {
   Json out = heading("oomplan.search/1");

@@ -20,7 +20,6 @@ std::string shape_text(const LiveTensor& live) {
 std::string live_table(const std::vector<LiveTensor>& all, std::size_t rows, std::size_t indent, const TextStyle& style) {
   using Align = Table::Align;
   Table table({Align::right, Align::right, Align::left, Align::left, Align::left, Align::left});
-  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row({head("bytes"), head("times"), head("tensor"), head("shape"), head("dtype"), head("kept by")});
   const std::size_t shown = std::min(rows, all.size());
   for (std::size_t i = 0; i < shown; ++i) {

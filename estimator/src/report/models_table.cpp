@@ -29,7 +29,6 @@ std::int64_t total_of(const Architecture& a) {
 std::string models_to_text(const Catalog& catalog, std::string_view word, const TextStyle& style) {
   using Align = Table::Align;
   Table table({Align::left, Align::right, Align::right, Align::right});
-  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row({head("model"), head("parameters"), head("layers"), head("positions")});
   for (const auto& id : named(catalog, word)) {
     const ModelFound found = catalog.model(id);

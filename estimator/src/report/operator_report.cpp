@@ -39,7 +39,6 @@ std::string to_json(const OperatorAnswer& answer) {
 std::string operators_to_text(const TextStyle& style) {
   using Align = Table::Align;
   Table table({Align::left, Align::left, Align::left, Align::left});
-  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row({head("operator"), head("by"), head("sizes"), head("what")});
   for (const OperatorRow& row : operator_rows()) {
     std::vector<std::string_view> sizes;

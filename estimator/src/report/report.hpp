@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <oomplan/oomplan.hpp>
 
 namespace oomplan {
@@ -30,6 +32,8 @@ struct Assumed {
 };
 std::vector<Assumed> assumed(const Job&);
 
+/// What to_json(estimate, job) prints, as an object that more can be put into.
+nlohmann::ordered_json estimate_object(const Estimate&, const Job&);
 /// A self-contained fragment with inline styles, for notebooks.
 std::string to_html(const Found&, const Job&);
 

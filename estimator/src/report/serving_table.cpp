@@ -39,7 +39,6 @@ std::string changes_of(const Candidate& c) {
 std::string serving_table(const Found& found, const TextStyle& style) {
   using Align = Table::Align;
   Table table({Align::right, Align::right, Align::right, Align::right, Align::right, Align::right, Align::left, Align::left});
-  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row({head("#"), head("throughput"), head("cached tokens"), head("at once"), head("needed"), head("P(fit)"),
              head("layout"), head("what to change")});
   for (std::size_t i = 0; i < found.best.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "report/format.hpp"
+#include "report/frame_text.hpp"
 #include "report/snapshot_report.hpp"
 
 namespace oomplan {
@@ -11,8 +12,6 @@ namespace {
 
 using namespace snapshot;
 using Align = Table::Align;
-
-Table::Cell head(const char* text) { return {text, Colour::dim}; }
 
 /// "2026-03-05 09:31:32 UTC" of microseconds since 1970.
 std::string time_text(std::int64_t microseconds) {
@@ -22,20 +21,6 @@ std::string time_text(std::int64_t microseconds) {
   gmtime_r(&seconds, &parts);
   return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
                      parts.tm_hour, parts.tm_min, parts.tm_sec);
-}
-
-/// The last two parts of a path: a table has no room for more.
-std::string short_path(const std::string& path) {
-  const auto name = path.find_last_of("/\\");
-  if (name == std::string::npos || name == 0) return path;
-  const auto folder = path.find_last_of("/\\", name - 1);
-  return folder == std::string::npos ? path : path.substr(folder + 1);
-}
-
-std::string frame_text(const Frame* frame) {
-  if (frame == nullptr) return "not recorded";
-  if (frame->line == 0 || frame->file.empty()) return printable(frame->function);
-  return printable(fmt::format("{}:{} {}", short_path(frame->file), frame->line, frame->function));
 }
 
 std::string event_text(const Peak& peak) { return peak.event < 0 ? "before the first event" : "event " + grouped(peak.event); }

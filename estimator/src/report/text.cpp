@@ -78,7 +78,6 @@ std::string phase_table(const Estimate& estimate, const TextStyle& style) {
   const PhaseColumns shown(style.width, static_cast<int>(phases));
   // One table for all classes, so that columns are aligned; it is cut at the classes' headings afterwards.
   Table table(shown.alignment());
-  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row(shown.cells(head("phase"), head("needed"), "", head("of usable"), head("to spare"), ""));
   for (const auto& [gpu, spread] : blocks) {
     for (std::size_t i = 0; i < gpu.phases.size(); ++i) {
@@ -211,7 +210,6 @@ std::string remedies(const Estimate& estimate, const TextStyle& style) {
   if (estimate.remedies.empty()) return {};
   std::string out = heading("What would help (each alone, judged by an estimate of its own)", style);
   Table table({Align::right, Align::left, Align::left, Align::left});
-  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row({head("gain"), head("alone"), head("costs"), head("what to change")});
   for (const auto& remedy : estimate.remedies) {
     table.row({bytes_text(remedy.gain), remedy.fits ? Table::Cell("fits", Colour::good) : Table::Cell("not enough", Colour::dim),
@@ -381,7 +379,6 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
     if (!found.limits.empty()) {
       out += heading("What stops it", style);
       Table table({Align::left, Align::left, Align::right, Align::left});
-      const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
       table.row({head("phase"), head("changed"), head("still missing"), head("")});
       for (const auto& limit : found.limits)
         table.row({printable(limit.phase), printable(limit.axis), bytes_text(limit.missing), printable(limit.text)});
@@ -399,7 +396,6 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
   constexpr std::size_t kWithBars = 70;
   const bool bars = width_of(style) >= kWithBars;
   Table table({Align::right, Align::right, Align::right, Align::left, Align::right, Align::right, Align::right, Align::left});
-  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row({head("#"), head("step time"), head("needed"), head(""), head("of usable"), head("P(fit)"), head("tokens"),
              head("what to change")});
   const auto row = [&](std::string number, const Candidate& candidate, std::string changes) {

@@ -4,18 +4,12 @@
 #include <map>
 #include <string>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
+
+#include "snapshot/walk.hpp"
 
 namespace oomplan::snapshot {
 namespace {
-
-struct LiveBlock {
-  Bytes bytes = 0;
-  StackId stack = 0;
-  bool before = false;
-};
-using Live = std::unordered_map<Bytes, LiveBlock>;
 
 void add(Now& now, const Segment& segment) {
   ++now.segments;
@@ -37,83 +31,6 @@ void add(Now& now, const Segment& segment) {
   }
   now.free += free;
   (free == segment.bytes ? now.releasable : now.inactive_split) += free;
-}
-
-/// Walks a history forward and keeps the levels and what lives.
-class Walk {
- public:
-  Walk(const Snapshot& snapshot, const Start& start, const Comparison& replayed, int device)
-      : trace_(snapshot.traces[static_cast<std::size_t>(device)]), sizes_(replayed.sizes), reserved_(start.reserved) {
-    for (const auto& [address, block] : start.blocks) put(address, {block.size, block.stack, block.stack == 0});
-    for (const auto& segment : snapshot.segments)
-      if (segment.device == device)
-        for (const auto& block : segment.blocks)
-          if (block.state != BlockState::inactive) final_.emplace(block.address, std::pair(block.size, block.requested));
-  }
-
-  void play(std::size_t i) {
-    const Event& e = trace_[i];
-    switch (e.action) {
-      case Action::alloc:
-        put(e.address, {size_of(i), e.stack, false});
-        break;
-      case Action::free_requested:  // what another stream still uses is no longer counted as allocated
-        take(e.address);
-        break;
-      case Action::free_completed:
-        take(e.address);
-        break;
-      case Action::segment_alloc:
-      case Action::segment_map:
-        reserved_ += e.bytes;
-        break;
-      case Action::segment_free:
-      case Action::segment_unmap:
-        reserved_ -= e.bytes;
-        break;
-      default:
-        break;
-    }
-  }
-  Bytes allocated() const { return allocated_; }
-  Bytes reserved() const { return reserved_; }
-  const Live& live() const { return live_; }
-
- private:
-  Bytes size_of(std::size_t i) const {
-    if (i < sizes_.size() && sizes_[i] > 0) return sizes_[i];
-    const auto last = final_.find(trace_[i].address);
-    if (last != final_.end() && last->second.second == trace_[i].bytes) return last->second.first;
-    return rounded_request(trace_[i].bytes);
-  }
-  void put(Bytes address, const LiveBlock& block) {
-    take(address);
-    live_.emplace(address, block);
-    allocated_ += block.bytes;
-  }
-  void take(Bytes address) {
-    const auto found = live_.find(address);
-    if (found == live_.end()) return;
-    allocated_ -= found->second.bytes;
-    live_.erase(found);
-  }
-
-  const std::vector<Event>& trace_;
-  const std::vector<Bytes>& sizes_;
-  Live live_;
-  std::unordered_map<Bytes, std::pair<Bytes, Bytes>> final_;  // size and request
-  Bytes allocated_ = 0, reserved_ = 0;
-};
-
-std::vector<LiveRow> rows_of(const Live& live) {
-  std::map<std::tuple<Bytes, StackId, bool>, std::int64_t> counts;
-  for (const auto& [address, block] : live) ++counts[{block.bytes, block.stack, block.before}];
-  std::vector<LiveRow> rows;
-  for (const auto& [key, count] : counts) rows.push_back({std::get<0>(key), count, std::get<1>(key), std::get<2>(key)});
-  std::stable_sort(rows.begin(), rows.end(), [](const LiveRow& a, const LiveRow& b) {
-    return std::pair(a.total(), a.bytes) > std::pair(b.total(), b.bytes);
-  });
-  return rows;
 }
 
 void walk_history(DeviceHistory& out, const Snapshot& snapshot, const Start& start) {
@@ -151,7 +68,8 @@ DeviceHistory history_of(const Snapshot& snapshot, int device) {
     if (segment.device != device) continue;
     add(out.now, segment);
     for (const auto& block : segment.blocks)
-      if (block.state == BlockState::active) live.emplace(block.address, LiveBlock{block.size, block.stack, false});
+      if (block.state == BlockState::active)
+        live.emplace(block.address, LiveBlock{block.size, block.requested, block.stack, false});
   }
   const Start start = start_of(snapshot, device);
   out.unmatched = start.unmatched;

@@ -19,6 +19,7 @@ struct LiveRow {
   std::int64_t count = 0;
   StackId stack = 0;
   bool before = false;  ///< allocated before the first recorded event, and freed since: nothing says where
+  Bytes requested = 0;  ///< as asked for; 0: not known
   Bytes total() const { return bytes * count; }
 };
 struct Peak {
