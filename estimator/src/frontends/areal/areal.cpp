@@ -7,8 +7,8 @@
 
 #include "frontends/areal/devices.hpp"
 #include "frontends/areal/remarks.hpp"
-#include "frontends/areal/structured.hpp"
 #include "frontends/compose/compose.hpp"
+#include "frontends/structured/over_defaults.hpp"
 
 namespace oomplan::areal {
 namespace {
@@ -218,8 +218,8 @@ class FileReader {
   }
 
   void put_over_defaults() {
-    ClassTable& classes = store_.classes(*schema_);
-    Structured merged = structured(classes, out_.root_class, composed_, certain_);
+    structured::ClassTable& classes = store_.classes(*schema_);
+    structured::OverDefaults merged = structured::over_defaults(classes, out_.root_class, composed_, certain_);
     add(std::move(merged.problems));
     for (const auto& p : merged.unknown)
       out_.notes.push_back(
@@ -229,7 +229,7 @@ class FileReader {
     compose::Resolved resolved = compose::resolve(merged.root, source_.environment);
     add(std::move(resolved.problems));
     out_.root = std::move(resolved.root);
-    if (problems_.empty()) add(type_problems(classes, out_.root_class, out_.root));
+    if (problems_.empty()) add(structured::type_problems(classes, out_.root_class, out_.root));
   }
 
   Surroundings surroundings() {

@@ -2,10 +2,13 @@
 //
 // A store answers equal questions alike, and changes no answer. It belongs to one reader and one thread.
 #pragma once
+#include <cstdint>
 #include <map>
+#include <memory>
 
-#include "frontends/areal/class_table.hpp"
+#include "frontends/areal/schema.hpp"
 #include "frontends/compose/document_store.hpp"
+#include "frontends/structured/class_table.hpp"
 
 namespace oomplan::areal {
 
@@ -13,11 +16,13 @@ class ReadingStore {
  public:
   compose::DocumentStore& documents() { return documents_; }
   /// The reference stays good.
-  ClassTable& classes(const Schema& schema) { return classes_.try_emplace(schema.release().index, schema).first->second; }
+  structured::ClassTable& classes(const Schema& schema) {
+    return classes_.try_emplace(schema.release().index, std::make_unique<Schema>(schema)).first->second;
+  }
 
  private:
   compose::DocumentStore documents_;
-  std::map<std::uint8_t, ClassTable> classes_;  ///< by release
+  std::map<std::uint8_t, structured::ClassTable> classes_;  ///< by release
 };
 
 }  // namespace oomplan::areal

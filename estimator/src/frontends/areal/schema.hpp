@@ -5,52 +5,23 @@
 // path starts at a root, a class of a whole file (GRPOConfig, SFTConfig ...): "actor.fsdp.offload_params",
 // "actor.scheduling_spec.0.env_vars.PATH".
 #pragma once
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "frontends/areal/releases.hpp"
+#include "frontends/structured/classes.hpp"
+#include "frontends/structured/released.hpp"
 
 namespace oomplan::areal {
 
-/// any: a union of several types; nothing is known of what stands in it.
-enum class FieldKind : std::uint8_t { integer, number, text, flag, list, dict, object, any };
-
-struct FieldType {
-  std::string text;  ///< "int?", "list[SchedulingSpec]", "FSDPEngineConfig"; '?': null is allowed
-  FieldKind kind = FieldKind::any;
-  bool optional = false;
-  std::string of;  ///< object: its class; list: the type of an entry, "" unknown
-};
-
-/// null, or a value of one of the plain types. A default that is an object, a list or a dict is in Field::default_json alone.
-using Scalar = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
-
-struct Field {
-  std::string owner;  ///< the class that declares it
-  std::string key;
-  FieldType type;
-  bool required = false;             ///< there is no default
-  bool computed = false;             ///< the default depends on the machine (a user's folder, an environment variable)
-  Scalar value;                      ///< the default where it is plain; null otherwise
-  std::string default_json;          ///< the default as JSON; {"class": C, "set": {...}} makes a C; "" when required or computed
-  std::vector<std::string> choices;  ///< that AReaL names, without null; empty: anything
-  std::optional<std::int64_t> integer() const;  ///< the default
-  std::optional<double> number() const;         ///< the default, of an integer too
-  std::optional<bool> flag() const;
-  std::optional<std::string> text() const;
-};
+using structured::Field;
+using structured::FieldKind;
 
 /// What a path is in a release.
-struct PathRead {
-  const Field* field = nullptr;  ///< nothing: unknown
-  bool inside = false;           ///< the path goes on inside `field`, a dict or something of unknown make
-  std::size_t known = 0;         ///< how many of the leading parts are known
+struct PathRead : structured::Walked {
   // of an unknown path
-  std::string owner;                 ///< the class that lacks the key; "" where the path goes on behind a plain value
   std::string nearest;               ///< the whole path with the key put right, "" when none is near
   std::vector<ReleaseRange> others;  ///< releases that know the path, from the same root, oldest first
   std::string now;                   ///< what became of the key: "the letter c of allocation_mode", "actor"
@@ -63,17 +34,21 @@ std::string unknown_text(const PathRead&, Release, std::string_view path);
 struct SchemaData;
 
 /// The view of one release. Cheap to copy; the data lives as long as the program.
-class Schema {
+class Schema final : public structured::Classes {
  public:
   /// Nothing before 0.3.0.
   static std::optional<Schema> of(Release);
   Release release() const { return release_; }
 
-  bool has_class(std::string_view name) const;
+  bool has_class(std::string_view name) const override;
   /// Does the class derive from `base`, or is it `base`?
   bool derives(std::string_view name, std::string_view base) const;
   /// A class's fields with the inherited ones, as a dataclass orders them: those of the farthest base first.
-  std::vector<const Field*> fields(std::string_view name) const;
+  std::vector<const Field*> fields(std::string_view name) const override;
+  Origin origin_of(const Field&) const override;
+  std::string reader() const override;  ///< "AReaL 1.0.4"
+  bool takes(const Field&, std::string_view value) const override;
+  structured::Unknown unknown(std::string_view root, std::string_view path) const override;
   /// A field of a class or of its bases. Null when there is none.
   const Field* field(std::string_view name, std::string_view key) const;
   PathRead find(std::string_view root, std::string_view path) const;
@@ -90,10 +65,7 @@ class Schema {
 
  private:
   Schema(const SchemaData& data, Release release) : data_(&data), release_(release) {}
-  std::string elsewhere(std::string_view root, std::string_view first, std::string_view key) const;
-  std::vector<std::string> order(std::string_view name) const;
-  bool knows(std::string_view root, std::string_view path) const;
-  PathRead walk(std::string_view root, std::string_view path) const;
+  structured::View view() const;
   const SchemaData* data_;
   Release release_;
 };

@@ -1,4 +1,4 @@
-#include "frontends/areal/structured.hpp"
+#include "frontends/structured/over_defaults.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -8,7 +8,7 @@
 
 #include "units/enums.hpp"
 
-namespace oomplan::areal {
+namespace oomplan::structured {
 namespace {
 
 using compose::Entry;
@@ -105,20 +105,13 @@ std::string words(const FieldType& type) {
   return fmt::format("{}{}", kWords[static_cast<int>(type.kind)], type.optional ? " or null" : "");
 }
 
-/// Names of AReaL's documentation that are arguments in its code and keys of no file.
-std::string_view argument_of_code(std::string_view key) {
-  if (key == "weight_chunked_mem_mb")
-    return "it is an argument of WeightUpdateMeta.from_fsdp_xccl in AReaL's code (1024 MiB), which no key of a file sets";
-  return {};
-}
-
 class Builder {
  public:
   /// `makes`: the tree is wanted too, not only what is wrong with it.
   Builder(ClassTable& classes, std::string_view root, bool certain, bool makes)
-      : classes_(classes), schema_(classes.schema()), root_(root), certain_(certain), makes_(makes) {}
+      : classes_(classes), source_(classes.source()), root_(root), certain_(certain), makes_(makes) {}
 
-  Structured run(const Node& composed) {
+  OverDefaults run(const Node& composed) {
     out_.root = object(root_, composed, "");
     return std::move(out_);
   }
@@ -161,7 +154,7 @@ class Builder {
       return copied(value);
     }
     if (field.type.kind == FieldKind::object && value.kind == Node::Kind::map) return object(field.type.of, value, path);
-    if (field.type.kind == FieldKind::list && value.kind == Node::Kind::list && schema_.has_class(field.type.of)) {
+    if (field.type.kind == FieldKind::list && value.kind == Node::Kind::list && source_.has_class(field.type.of)) {
       Node out = copied(value);
       for (std::size_t i = 0; i < value.items.size(); ++i) {
         if (value.items[i].kind != Node::Kind::map) continue;
@@ -187,54 +180,38 @@ class Builder {
   void tell_type(const Node& value, const std::string& path, const FieldType& type) {
     Place place = value.origin.place;
     place.path = path;
-    out_.problems.push_back({place,
-                             compose::describe(value),
-                             words(type),
-                             {},
-                             fmt::format("AReaL {} has it as {}", name_of(schema_.release()), type.text)});
+    out_.problems.push_back(
+        {place, compose::describe(value), words(type), {}, fmt::format("{} has it as {}", source_.reader(), type.text)});
   }
   void tell_choice(const Field& field, const Node& value, const std::string& path) {
     if (field.choices.empty() || value.kind != Node::Kind::text) return;
     if (std::find(field.choices.begin(), field.choices.end(), value.text) != field.choices.end()) return;
-    if (field.key == "attn_impl" && !names_attention(value.text)) return;
+    if (source_.takes(field, value.text)) return;
     Place place = value.origin.place;
     place.path = path;
     out_.problems.push_back({place, compose::describe(value), list_of(field.choices), nearest(value.text, field.choices), {}});
   }
-  /// From 1.0.2 on a kernel of the hub is taken, too ("org/repo"); before, nothing looked at the name
-  /// (areal/engine/fsdp_utils/attn_impl.py).
-  bool names_attention(const std::string& name) const {
-    return schema_.release() >= release_named("1.0.2") && name.find('/') == std::string::npos;
-  }
   void tell_unknown(Node& into, const Entry& entry, const std::string& path, bool top) {
-    const PathRead read = schema_.find(root_, path);
+    Unknown read = source_.unknown(root_, path);
     Place place = entry.value.origin.place;
     if (place.line == 0) place = entry.place;
     place.path = path;
-    Problem p{place, "an unknown key", {}, read.nearest, unknown_text(read, schema_.release(), path)};
-    if (const std::string_view why = argument_of_code(entry.key); !why.empty()) {
-      p.why = why;
-      return out_.problems.push_back(std::move(p));
-    }
-    const bool elsewhere = !read.others.empty() || !read.now.empty();
-    if (top && !certain_ && (!elsewhere || !read.roots.empty())) {
-      into.entries.push_back(entry);
-      out_.unknown.push_back(std::move(p));
-    } else {
-      out_.problems.push_back(std::move(p));
-    }
+    Problem p{place, "an unknown key", {}, std::move(read.nearest), std::move(read.why)};
+    if (!top || certain_ || !read.maybe_own) return out_.problems.push_back(std::move(p));
+    into.entries.push_back(entry);
+    out_.unknown.push_back(std::move(p));
   }
 
   ClassTable& classes_;
-  const Schema& schema_;
+  const Classes& source_;
   std::string root_;
   bool certain_, makes_;
-  Structured out_;
+  OverDefaults out_;
 };
 
 }  // namespace
 
-Structured structured(ClassTable& classes, std::string_view root_class, const compose::Node& composed, bool certain) {
+OverDefaults over_defaults(ClassTable& classes, std::string_view root_class, const compose::Node& composed, bool certain) {
   return Builder(classes, root_class, certain, true).run(composed);
 }
 
@@ -245,4 +222,4 @@ std::vector<Problem> type_problems(ClassTable& classes, std::string_view root_cl
   return out;
 }
 
-}  // namespace oomplan::areal
+}  // namespace oomplan::structured

@@ -1,9 +1,8 @@
-#include "frontends/areal/class_table.hpp"
+#include "frontends/structured/class_table.hpp"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace oomplan::areal {
+namespace oomplan::structured {
 
 using compose::Node;
 using Json = nlohmann::ordered_json;
@@ -11,17 +10,9 @@ using Json = nlohmann::ordered_json;
 const ClassTable::Class& ClassTable::of(const std::string& name) {
   const auto [it, fresh] = classes_.try_emplace(name);
   if (!fresh) return it->second;
-  it->second.fields = schema_.fields(name);
+  it->second.fields = source_->fields(name);
   for (const Field* field : it->second.fields) it->second.keys.insert(field->key);
   return it->second;
-}
-
-Origin ClassTable::origin_of(const Field& field) const {
-  const bool example = field.owner.find(':') != std::string::npos;
-  return {Origin::Kind::default_,
-          {},
-          fmt::format("AReaL {} default", name_of(schema_.release())),
-          example ? field.owner : fmt::format("areal/api/cli_args.py:{}", field.owner)};
 }
 
 const Node& ClassTable::by_default(const Field& field) {
@@ -32,8 +23,8 @@ const Node& ClassTable::by_default(const Field& field) {
   else if (field.computed)
     n.kind = Node::Kind::unknown, n.text = "the default depends on the machine";
   else
-    n = from_json(Json::parse(field.default_json), origin_of(field));
-  n.origin = origin_of(field);
+    n = from_json(Json::parse(field.default_json), source_->origin_of(field));
+  n.origin = source_->origin_of(field);
   return defaults_.emplace(&field, std::move(n)).first->second;
 }
 
@@ -70,10 +61,12 @@ Node ClassTable::made(const std::string& name, const Json& set) {
   n.kind = Node::Kind::map;
   for (const Field* field : of(name).fields) {
     const auto given = set.find(field->key);
-    n.entries.push_back(
-        {field->key, Node::Kind::text, {}, given != set.end() ? from_json(*given, origin_of(*field)) : by_default(*field)});
+    n.entries.push_back({field->key,
+                         Node::Kind::text,
+                         {},
+                         given != set.end() ? from_json(*given, source_->origin_of(*field)) : by_default(*field)});
   }
   return n;
 }
 
-}  // namespace oomplan::areal
+}  // namespace oomplan::structured
