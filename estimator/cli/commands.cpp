@@ -22,7 +22,7 @@ constexpr OptionRow kGpu{"gpu", "KIND",
                          "kind of GPU where the file does not say it (default H100-80GB; `oomplan gpus` lists them)"};
 constexpr OptionRow kRoot{"config-root", "DIRS",
                           "folders besides FILE's own whose files its defaults lists may name, separated by commas"};
-constexpr OptionRow kGpus{"gpus", "N", "number of GPUs where the command line behind -- does not say it"};
+constexpr OptionRow kGpus{"gpus", "N", "number of GPUs where a command line behind --, or a file of Oumi, does not say it"};
 constexpr OptionRow kNamed{"model", "NAME", "the model, in place of the shape that the command line's flags say"};
 constexpr OptionRow kSet{"set", "NAME=VALUE",
                          "a variable that a script or command sees, besides those of the environment; any number of times"};
@@ -36,10 +36,11 @@ constexpr OptionRow kStates{"linear-attention", "WHAT",
                             "verl: what runs it in trainers: torch, fla (flash-linear-attention is installed) or fla_conv "
                             "(causal-conv1d, too)"};
 constexpr OptionRow kWhich{"command", "N", "which of several jobs that a script starts"};
-constexpr std::array<OptionRow, 12> kAdvise{{
+constexpr std::array<OptionRow, 13> kAdvise{{
     kRelease,
     kRoot,
     kGpu,
+    kGpus,
     kSet,
     kWhich,
     kHost,

@@ -8,6 +8,7 @@
 #include <optional>
 #include <system_error>
 
+#include "frontends/dialect.hpp"
 #include "frontends/launch/parser.hpp"
 #include "frontends/launched.hpp"
 #include "frontends/read_file.hpp"
@@ -89,11 +90,19 @@ bool names_script(const Call& call) {
   return is_script_file(read_file(path));
 }
 
+/// A file whose text does not say how many GPUs there are, or that carries a script.
+static bool takes_gpus(const Call& call) {
+  std::error_code error;
+  if (call.positional.empty() || !std::filesystem::is_regular_file(call.positional[0], error)) return false;
+  const Source source = read_file(call.positional[0]);
+  return script_carried_by(source) || dialect_of(source).takes_gpus;
+}
+
 void refuse_without_command(const Call& call) {
   if (is_command(call) || names_script(call) || (!call.positional.empty() && call.positional[0] == "-")) return;
   std::vector<Problem> problems;
   for (const char* const option : kOfLaunch)
-    if (call.has(option))
+    if (call.has(option) && !(option == std::string_view("gpus") && takes_gpus(call)))
       problems.push_back({{"", 0, 0, std::string("--") + option},
                           "a job file",
                           option == std::string_view("gpus") || option == std::string_view("model")
@@ -122,7 +131,14 @@ Source source_as_given(const Call& call) {
   }
   Source source = read_file(path);
   if (is_script_file(source)) return script_of(std::move(source), call);
+  if (script_carried_by(source)) {
+    source = script_source(std::move(source), {}, environment_of(call), pieces(call.text("config-root")));
+    source.overrides.assign(positional.begin() + 1, positional.end());
+    add_options(source, call);
+    return source;
+  }
   source.overrides.assign(positional.begin() + 1, positional.end());
+  if (call.has("gpus") && dialect_of(source).takes_gpus) source.overrides.push_back("gpus=" + std::string(call.text("gpus")));
   source.framework_version = call.text("framework-version");
   source.gpu = gpus_of(call, 0).kind;
   source.open = files_beside(path, pieces(call.text("config-root")));

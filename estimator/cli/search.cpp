@@ -127,7 +127,8 @@ int run_search(const Call& call) {
   const Dialect* dialect = source ? &dialect_of(*source) : nullptr;
   if (dialect != nullptr) refuse_server(*dialect);
   // of a command line, and of a job that was described, it is part of the job
-  if (gpus > 0 && begin.told.empty() && !(dialect != nullptr && dialect->command)) space.gpus = gpus;
+  const bool of_the_job = dialect != nullptr && (dialect->command || dialect->takes_gpus);
+  if (gpus > 0 && begin.told.empty() && !of_the_job) space.gpus = gpus;
   const Job& job = begin.job;
   Found found = [&] {
     const Progress progress("searching");

@@ -19,6 +19,9 @@
 #include "frontends/megatron/words.hpp"
 #include "frontends/native.hpp"
 #include "frontends/native_words.hpp"
+#include "frontends/oumi/job_file.hpp"
+#include "frontends/oumi/launched.hpp"
+#include "frontends/oumi/words.hpp"
 #include "frontends/relax/launched.hpp"
 #include "frontends/rewrite.hpp"
 #include "frontends/script_words.hpp"
@@ -69,7 +72,7 @@ void refuse_other_frameworks(const Source& source) {
                              fmt::format("this is a configuration of {}, which oomplan does not read yet", framework)});
 }
 
-const std::array<Dialect, 7> kDialects{{
+const std::array<Dialect, 8> kDialects{{
     // before AReaL, whose files may begin with a defaults list, too
     {"verl",
      true,
@@ -82,6 +85,8 @@ const std::array<Dialect, 7> kDialects{{
      {verl::written, "run.sh", true},
      verl::entry_points,
      verl::take,
+     nullptr,
+     false,
      true,
      true,
      true},
@@ -96,6 +101,20 @@ const std::array<Dialect, 7> kDialects{{
      {areal::written},
      areal::entry_points,
      areal::take},
+    {"oumi",
+     true,
+     false,
+     true,
+     oumi::recognises,
+     oumi::words_of,
+     oumi::facts_json,
+     nullptr,
+     {},
+     oumi::entry_points,
+     oumi::take,
+     oumi::script_in,
+     true,
+     true},
     // before slime, whose programs have the same names
     {"relax",
      true,
@@ -108,6 +127,8 @@ const std::array<Dialect, 7> kDialects{{
      {},
      relax::entry_points,
      [](Handing& handing) { return slime::take(relax::family(), handing); },
+     nullptr,
+     false,
      true,
      true},
     {"slime",
@@ -121,6 +142,8 @@ const std::array<Dialect, 7> kDialects{{
      {},
      slime::entry_points,
      [](Handing& handing) { return slime::take(slime::family(), handing); },
+     nullptr,
+     false,
      true},
     {"megatron",
      false,
@@ -159,11 +182,9 @@ const std::array<Dialect, 7> kDialects{{
 }};
 
 void check_dialect(const std::string& dialect) {
-  const std::vector<std::string> known{"oomplan", "areal",    "verl",   "slime",
-                                       "relax",   "megatron", "server", "launch"};  // as they are told
+  const std::vector<std::string> known{"oomplan", "areal",    "verl",   "slime", "relax",
+                                       "oumi",    "megatron", "server", "launch"};  // as they are told
   if (dialect.empty() || std::find(known.begin(), known.end(), dialect) != known.end()) return;
-  if (dialect == "oumi")
-    throw InputError({{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), {}, "not supported yet"});
   throw InputError(
       {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), nearest(dialect, known), {}});
 }
@@ -244,6 +265,13 @@ std::vector<Problem> at_its_line(std::vector<Problem> problems, const Source& so
 
 }  // namespace
 
+std::optional<Source> script_carried_by(const Source& source) {
+  for (const Dialect& d : kDialects)
+    if (d.script_in != nullptr)
+      if (auto script = d.script_in(source)) return script;
+  return std::nullopt;
+}
+
 std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog) {
   check_dialect(source.dialect);
   if (source.overrides.size() > compose::kMostOverrides)
@@ -252,6 +280,7 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
                              fmt::format("at most {}", compose::kMostOverrides),
                              {},
                              {}});
+  if (const auto script = script_carried_by(source)) return words_of(*script, catalog);
   if (is_launch(source)) return words_of(resolved(source, catalog), catalog);
   const Dialect& dialect = dialect_of(source);
   if (!source.host_memory.empty() && !dialect.rewords) {
@@ -262,7 +291,7 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
   if (source.sequence_tokens > 0 && !dialect.takes_lengths)
     throw InputError(Problem{{"command line", 0, 0, "--sequence-tokens"},
                              fmt::format("{} of a job of {}", source.sequence_tokens, dialect.name),
-                             "a job of verl, slime or Relax",
+                             "a job of verl, slime, Relax or Oumi",
                              {},
                              "their samples have lengths of their own; other jobs say their tokens"});
   if (!source.image_size.empty() && !dialect.takes_images)
@@ -296,6 +325,7 @@ Reading read(const Source& source, const Catalog* given) {
 }
 
 std::string facts_json(const Source& source) {
+  if (const auto script = script_carried_by(source)) return facts_json(*script);
   if (is_launch(source)) return facts_json(resolved_for_facts(source));
   const Dialect& dialect = dialect_of(source);
   if (dialect.facts == nullptr)

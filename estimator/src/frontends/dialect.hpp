@@ -1,6 +1,7 @@
 // The dialects in which a job can be said, a row of each. What a row names stands in the folder of its front end.
 #pragma once
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,11 +35,16 @@ struct Dialect {
   // of scripts and commands
   std::span<const launch::EntryPoint> (*entry_points)() = nullptr;  ///< programs whose words it reads
   Source (*take)(Handing&) = nullptr;                               ///< the source of such a program
-  bool takes_lengths = false;                                       ///< how long its samples are can be said
-  bool takes_images = false;                                        ///< ... and how large their images
-  bool takes_states = false;                                        ///< ... and what runs linear attention
+  /// Of a file that carries a script, a job of a cluster's launcher: that script. Nothing for other sources.
+  std::optional<Source> (*script_in)(const Source&) = nullptr;
+  bool takes_gpus = false;     ///< how many GPUs there are is no key of the text
+  bool takes_lengths = false;  ///< how long its samples are can be said
+  bool takes_images = false;   ///< ... and how large their images
+  bool takes_states = false;   ///< ... and what runs linear attention
 };
 
+/// The script that a file carries, a job of a cluster's launcher; nothing for other sources. Throws InputError for a broken one.
+std::optional<Source> script_carried_by(const Source&);
 /// Of a source: the one that it names, else the first that recognises it. Throws InputError for a name that nobody has.
 const Dialect& dialect_of(const Source&);
 /// The dialect of that name. REQUIRES: there is one.

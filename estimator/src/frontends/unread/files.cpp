@@ -24,15 +24,11 @@ struct Row {
   std::array<std::string_view, 3> keys;
   std::array<std::string_view, 4> texts;
 };
-constexpr std::array<Row, 12> kRows{{
+constexpr std::array<Row, 9> kRows{{
     // verl-project/verl 1dda039b: what a script of somebody else's is given, its recipes and tests
     {"verl", {"actor_rollout_ref"}, {}},
     {"verl", {}, {"file://verl/", "verl/trainer/config"}},
     {"verl", {"defaults", "hydra"}, {"verl"}},
-    // oumi-ai/oumi d8ed0777: configs/recipes
-    {"Oumi", {"model", "training"}, {"trainer_type:", "  model_name:"}},
-    {"Oumi", {"model", "data"}, {"  model_name:"}},
-    {"Oumi", {"resources", "run"}, {"oumi "}},
     {"SkyPilot", {"resources", "run"}, {}},
     // hiyouga/LLaMA-Factory: examples; axolotl-ai-cloud/axolotl: examples; pytorch/torchtune: recipes/configs
     {"LLaMA-Factory", {"model_name_or_path", "finetuning_type"}, {}},

@@ -23,12 +23,7 @@ constexpr std::array kPrograms{
     EntryPoint{Kind::script, "*", "actor_rollout_ref.", "verl", "a script for it"},
     EntryPoint{Kind::module, "*", "actor_rollout_ref.", "verl", "a module for it"},
     // oumi-ai/oumi d8ed0777, README.md
-    EntryPoint{Kind::program, "oumi", "train", "Oumi", "its trainer"},
-    EntryPoint{Kind::module, "oumi", "train", "Oumi", "its trainer"},
-    EntryPoint{Kind::module, "oumi.train", "", "Oumi", "its trainer"},
     EntryPoint{Kind::program, "oumi", "launch", "Oumi", "its launcher"},
-    EntryPoint{Kind::program, "oumi", "infer", "Oumi", "its inference", "", false},
-    EntryPoint{Kind::program, "oumi", "evaluate", "Oumi", "its evaluation", "", false},
     // others, by the commands of their READMEs
     EntryPoint{Kind::program, "trl", "sft", "TRL", "its SFT"},
     EntryPoint{Kind::program, "trl", "dpo", "TRL", "its DPO"},

@@ -1,0 +1,323 @@
+#include "frontends/oumi/job.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "frontends/oumi/settings.hpp"
+
+namespace oomplan::oumi {
+namespace {
+
+using compose::Node;
+
+/// transformers/training_args.py OptimizerNames, 5.5; those whose states are described.
+struct OptimizerRow {
+  std::string_view name, optimizer, form;
+};
+constexpr std::array<OptimizerRow, 17> kOptimizers{{
+    {"adamw_torch", "adamw", "foreach"},
+    {"adamw_torch_fused", "adamw", "fused"},
+    {"adamw_8bit", "adamw_8bit", ""},
+    {"adamw_bnb_8bit", "adamw_8bit", ""},
+    {"paged_adamw_8bit", "paged_adamw_8bit", ""},
+    {"paged_adamw", "paged_adamw_32bit", ""},
+    {"paged_adamw_32bit", "paged_adamw_32bit", ""},
+    {"adafactor", "adafactor", ""},
+    {"sgd", "sgd", "foreach"},
+    {"lion", "lion_32bit", ""},
+    {"lion_32bit", "lion_32bit", ""},
+    {"lion_8bit", "lion_8bit", ""},
+    {"paged_lion", "paged_lion_32bit", ""},
+    {"paged_lion_32bit", "paged_lion_32bit", ""},
+    {"paged_lion_8bit", "paged_lion_8bit", ""},
+    {"apollo_adamw", "apollo_adamw", ""},
+    {"apollo_adamw_layerwise", "", ""},
+}};
+/// Of transformers' attention implementations those that are described.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kAttention{
+    {{"", "hf_sdpa"}, {"sdpa", "hf_sdpa"}, {"eager", "hf_eager"}, {"flash_attention_2", "hf_flash"}}};
+
+std::string format_named(std::string_view name) {
+  return std::string(name == "bfloat16" || name == "bf16"                    ? "bf16"
+                     : name == "float16" || name == "f16" || name == "half"  ? "fp16"
+                     : name == "float32" || name == "f32" || name == "float" ? "fp32"
+                                                                             : "");
+}
+
+class JobMaker {
+ public:
+  JobMaker(const OumiText& text, const OumiMeaning& m, const Beside& beside, std::vector<Note>& notes)
+      : text_(text), m_(m), beside_(beside), notes_(notes), t_(text.root, unused_, ""), s_(text, out_) {}
+
+  NativeText run() {
+    if (text_.kind == FileKind::training)
+      training();
+    else
+      server();
+    return std::move(out_);
+  }
+
+ private:
+  // ---- who runs
+
+  /// The number of GPUs, told or missing.
+  std::int64_t gpus(bool one_by_itself) {
+    if (m_.gpus > 0) return m_.gpus;
+    if (one_by_itself && !text_.world.distributed) {
+      notes_.push_back({Note::Level::info, {}, "one process on one GPU: nothing says how many there are; --gpus does"});
+      return 1;
+    }
+    Problem missing{{"command line", 0, 0, "--gpus"}, "no number of GPUs", "--gpus N", {}, "no key of Oumi's file says it"};
+    out_.problems.push_back(std::move(missing));
+    return 1;
+  }
+  void cluster(std::int64_t all) {
+    const std::int64_t nodes = std::max<std::int64_t>(1, text_.world.nodes);
+    const Origin by{Origin::Kind::derived, text_.world.place, "num_nodes and accelerators of the job, or --gpus", {}};
+    s_.put("framework", "torch", {Origin::Kind::derived, {}, "Oumi's trainers run PyTorch as it is", {}});
+    s_.put("gpus", fmt::format("{} x {}", all, beside_.gpu.empty() ? "H100-80GB" : beside_.gpu), by);
+    s_.put("gpus_per_node", fmt::format("{}", std::max<std::int64_t>(1, all / nodes)), by);
+  }
+
+  // ---- trainers
+
+  void training() {
+    out_.roles.push_back({RoleKind::trainer, s_.place("training.trainer_type")});
+    if (!refuse_trainer()) return;
+    const bool deepspeed = m_.engine == "deepspeed";
+    const std::int64_t all = gpus(m_.engine != "fsdp1" && !deepspeed);
+    cluster(all);
+    s_.copy("trainer.model", "model.model_name");
+    refuse_of_model();
+    engine(all);
+    batches();
+    numbers();
+    kernels();
+    recompute();
+    optimizer();
+    lora();
+  }
+  bool refuse_trainer() {
+    if (m_.trainer == "TRL_SFT" || m_.trainer == "HF") return true;
+    s_.refuse("training.trainer_type", fmt::format("the trainer {} of Oumi", m_.trainer));
+    return false;
+  }
+  void refuse_of_model() {
+    if (t_.has("model.adapter_model")) s_.refuse("model.adapter_model", "adapters that are loaded and trained further");
+    const Node* frozen = t_.at("model.freeze_layers");
+    if (frozen != nullptr && !frozen->items.empty()) s_.refuse("model.freeze_layers", "layers that are frozen by their names");
+    if (t_.at("model.model_kwargs.quantization_config") != nullptr)
+      s_.refuse("model.model_kwargs.quantization_config", "a model that is dequantised while it is loaded");
+    if (t_.flag("training.compile")) s_.refuse("training.compile", "torch.compile of Transformers' models");
+    for (const std::string_view key : {"train", "validation"})
+      if (const Node* n = t_.at(fmt::format("data.{}.collator_name", key)); n != nullptr && n->text.starts_with("vision"))
+        s_.refuse(fmt::format("data.{}.collator_name", key), "images in the batches of Oumi's trainers");
+  }
+
+  void engine(std::int64_t all) {
+    s_.put("trainer.engine", m_.engine == "ddp" || m_.engine == "single" ? (all > 1 ? "ddp" : "single") : m_.engine,
+           s_.origin("fsdp.enable_fsdp"));
+    s_.put("trainer.layout", fmt::format("d{}", all), s_.origin("fsdp.enable_fsdp"));
+    if (m_.engine == "deepspeed") return s_.refuse("deepspeed.enable_deepspeed", "DeepSpeed under Oumi's trainers");
+    if (m_.engine == "fsdp1") return fsdp(all);
+    if (all == 1) return;
+    if (!text_.world.distributed) {
+      s_.refuse("model.device_map",
+                "one process on several GPUs, over which device_map spreads the model (with torchrun each has a copy)");
+      return;
+    }
+    // transformers/trainer.py, create_accelerator_and_postprocess: without checkpoints unused parameters are looked for
+    const bool said = t_.has("training.ddp_find_unused_parameters");
+    const bool find = said ? t_.flag("training.ddp_find_unused_parameters") : !t_.flag("training.enable_gradient_checkpointing");
+    s_.put("trainer.find_unused_parameters", find ? "true" : "false", s_.origin("training.ddp_find_unused_parameters"));
+    s_.put("trainer.gradient_as_bucket_view", "false", s_.origin("training.ddp_find_unused_parameters"));
+    s_.put("trainer.gradient_sync_every_micro_batch", "false",
+           s_.by_code("accelerate's no_sync in all micro-batches but the last"));
+  }
+
+  void fsdp(std::int64_t all) {
+    const std::string strategy = t_.text("fsdp.sharding_strategy");
+    const bool hybrid = strategy.starts_with("HYBRID");
+    const std::int64_t groups = strategy == "NO_SHARD" ? all : hybrid ? std::max<std::int64_t>(1, text_.world.nodes) : 1;
+    if (groups > 1) s_.put("trainer.replicas", fmt::format("{}", groups), s_.origin("fsdp.sharding_strategy"));
+    const bool keeps = strategy == "SHARD_GRAD_OP" || strategy == "HYBRID_SHARD_ZERO2";
+    s_.put("trainer.reshard_after_forward", keeps ? "false" : "true", s_.origin("fsdp.sharding_strategy"));
+    if (t_.text("fsdp.auto_wrap_policy") != "TRANSFORMER_BASED_WRAP")
+      s_.refuse("fsdp.auto_wrap_policy", "FSDP's units other than the model's layers");
+    if (t_.has("fsdp.mixed_precision")) s_.refuse("fsdp.mixed_precision", "FSDP's mixed precision under Oumi's trainers");
+    s_.flag("trainer.cpu_offload_policy", "fsdp.cpu_offload");
+    s_.flag("trainer.forward_prefetch", "fsdp.forward_prefetch");
+    const std::string back = t_.text("fsdp.backward_prefetch", "BACKWARD_PRE");
+    s_.put("trainer.backward_prefetch",
+           back == "BACKWARD_PRE"    ? "pre"
+           : back == "BACKWARD_POST" ? "post"
+                                     : "none",
+           s_.origin("fsdp.backward_prefetch"));
+    // src/oumi/core/distributed.py: _get_use_orig_params
+    const bool original = t_.has("fsdp.use_orig_params") ? t_.flag("fsdp.use_orig_params") : !t_.flag("training.use_peft");
+    s_.put("trainer.use_orig_params", original ? "true" : "false", s_.origin("fsdp.use_orig_params"));
+    s_.put("trainer.gradient_sync_every_micro_batch", "false",
+           s_.by_code("accelerate's no_sync in all micro-batches but the last"));
+  }
+
+  void batches() {
+    const std::int64_t sequences = t_.whole("training.per_device_train_batch_size", 8);
+    s_.put("trainer.sequences_per_micro_batch", fmt::format("{}", sequences), s_.origin("training.per_device_train_batch_size"));
+    s_.put("trainer.micro_batches", fmt::format("{}", t_.whole("training.gradient_accumulation_steps", 1)),
+           s_.origin("training.gradient_accumulation_steps"));
+    const std::int64_t tokens = beside_.sequence_tokens > 0 ? beside_.sequence_tokens : longest();
+    if (tokens <= 0) {
+      out_.problems.push_back({{"command line", 0, 0, "--sequence-tokens"},
+                               "no length of a sample",
+                               "--sequence-tokens N",
+                               {},
+                               fmt::format("nothing caps the samples of the trainer {}", m_.trainer)});
+      return;
+    }
+    s_.put("trainer.sequence_tokens", fmt::format("{}", tokens), s_.origin("model.model_max_length"));
+    if (beside_.sequence_tokens == 0 && !t_.flag("data.train.pack"))
+      notes_.push_back(
+          {Note::Level::info, s_.place("model.model_max_length"),
+           fmt::format(
+               "samples of {} tokens are counted, the longest that there can be; --sequence-tokens says how long yours are",
+               tokens)});
+    // one sample has no padding: transformers drops a mask of ones
+    s_.put("trainer.padding_mask", sequences > 1 && !t_.flag("data.train.pack") ? "true" : "false",
+           s_.origin("training.per_device_train_batch_size"));
+  }
+
+  /// What caps a sample; 0: nothing. Of TRL_SFT without a key trl/trainer/sft_config.py does, 0.24 to 1.4.
+  std::int64_t longest() const {
+    constexpr std::int64_t kOfTrl = 1024;
+    const std::int64_t said = t_.whole("model.model_max_length", 0);
+    if (t_.flag("data.train.pack") || (said > 0 && takes_max_length(m_.trainer))) return said;
+    if (m_.trainer != "TRL_SFT") return 0;
+    return t_.whole("training.trainer_kwargs.max_length", kOfTrl);
+  }
+
+  void numbers() {
+    const std::string written = t_.text("model.torch_dtype_str", "auto");
+    if (written == "auto")
+      notes_.push_back({Note::Level::warning, s_.place("model.torch_dtype_str"),
+                        "auto: taken as bf16; a checkpoint in another format has that one"});
+    const std::string format = written == "auto" ? "bf16" : format_named(written);
+    if (format.empty()) return s_.refuse("model.torch_dtype_str", fmt::format("parameters in {}", written));
+    s_.put("trainer.precision.storage", format, s_.origin("model.torch_dtype_str"));
+    if (t_.text("training.mixed_precision_dtype", "NONE") != "NONE")
+      s_.refuse("training.mixed_precision_dtype", "mixed precision under Oumi's trainers");
+  }
+
+  void kernels() {
+    const std::string attention = t_.text("model.attn_implementation");
+    const auto row = std::find_if(kAttention.begin(), kAttention.end(), [&](const auto& r) { return r.first == attention; });
+    if (row == kAttention.end()) return s_.refuse("model.attn_implementation", fmt::format("attention by {}", attention));
+    s_.put("trainer.kernels", std::string(row->second), s_.origin("model.attn_implementation"));
+    const bool liger = t_.flag("model.enable_liger_kernel") || t_.flag("training.trainer_kwargs.use_liger_kernel");
+    if (liger) s_.put("trainer.liger", "[rope, rms_norm, swiglu]", s_.origin("model.enable_liger_kernel"));
+    s_.put("trainer.head", liger ? "liger_fused_ce" : "hf_loss", s_.origin("model.enable_liger_kernel"));
+  }
+
+  /// Under FSDP accelerate checkpoints the layers, without reentry (accelerate/accelerator.py prepare_model).
+  void recompute() {
+    const bool on = t_.flag("training.enable_gradient_checkpointing");
+    s_.put("trainer.recompute", on ? "full" : "none", s_.origin("training.enable_gradient_checkpointing"));
+    if (!on) return;
+    const Node* said = t_.at("training.gradient_checkpointing_kwargs.use_reentrant");
+    const bool reentrant = m_.engine != "fsdp1" && said != nullptr && said->kind == Node::Kind::boolean && said->boolean;
+    s_.put("trainer.reentrant", reentrant ? "true" : "false", s_.origin("training.gradient_checkpointing_kwargs"));
+  }
+
+  void optimizer() {
+    const std::string name = t_.text("training.optimizer", "adamw_torch");
+    const auto row = std::find_if(kOptimizers.begin(), kOptimizers.end(), [&](const OptimizerRow& r) { return r.name == name; });
+    if (row == kOptimizers.end() || row->optimizer.empty())
+      return s_.refuse("training.optimizer", fmt::format("the optimizer {}", name));
+    s_.put("trainer.optimizer", std::string(row->optimizer), s_.origin("training.optimizer"));
+    if (!row->form.empty()) s_.put("trainer.optimizer_form", std::string(row->form), s_.origin("training.optimizer"));
+    s_.put("trainer.weight_decay", fmt::format("{}", t_.real("training.weight_decay", 0)), s_.origin("training.weight_decay"));
+    s_.put("trainer.clip", t_.real("training.max_grad_norm", t_.has("training.max_grad_norm") ? 1 : 0) > 0 ? "true" : "false",
+           s_.origin("training.max_grad_norm"));
+  }
+
+  void lora() {
+    if (!t_.flag("training.use_peft")) return;
+    s_.copy("trainer.lora.rank", "peft.lora_r");
+    s_.put("trainer.lora.alpha", fmt::format("{}", t_.whole("peft.lora_alpha", 8)), s_.origin("peft.lora_alpha"));
+    if (t_.real("peft.lora_dropout", 0) > 0)
+      s_.put("trainer.lora.dropout", fmt::format("{}", t_.real("peft.lora_dropout", 0)), s_.origin("peft.lora_dropout"));
+    names("trainer.lora.targets", "peft.lora_target_modules");
+    names("trainer.lora.modules_to_save", "peft.lora_modules_to_save");
+    for (const std::string_view path : {"peft.lora_exclude_modules", "peft.lora_target_parameters"})
+      if (t_.has(path)) s_.refuse(path, fmt::format("{} of adapters", path.substr(path.find('.') + 1)));
+    if (t_.text("peft.lora_bias", "none") != "none") s_.refuse("peft.lora_bias", "biases that are trained beside adapters");
+    packed();
+  }
+  void names(const char* knob, std::string_view path) {
+    const Node* n = t_.at(path);
+    if (n == nullptr || n->items.empty()) return;
+    std::vector<std::string> all;
+    for (const Node& item : n->items) all.push_back(item.text);
+    const bool linear = all == std::vector<std::string>{"all-linear"};
+    s_.put(knob, linear ? "all-linear" : fmt::format("[{}]", fmt::join(all, ", ")), s_.origin(path));
+  }
+  void packed() {
+    if (!t_.flag("peft.q_lora")) return;
+    const std::int64_t bits = t_.whole("peft.q_lora_bits", 4);
+    if (bits != 4 && bits != 8) return s_.refuse("peft.q_lora_bits", fmt::format("a base of {} bits", bits));
+    s_.put("trainer.lora.base", bits == 8 ? "int8" : "nf4", s_.origin("peft.q_lora_bits"));  // fp4 packs as nf4 does
+    s_.put("trainer.lora.prepare_kbit", "true", s_.by_code("src/oumi/builders/models.py: build_peft_model"));
+    if (bits == 8) return;
+    s_.flag("trainer.lora.base_double_quant", "peft.use_bnb_nested_quant");
+    s_.put("trainer.lora.base_compute", format_named(t_.text("peft.bnb_4bit_compute_dtype", "float32")),
+           s_.origin("peft.bnb_4bit_compute_dtype"));
+  }
+
+  // ---- servers
+
+  void server() {
+    out_.roles.push_back({RoleKind::server, s_.place("engine")});
+    const std::string at(inference_path(text_.kind)),
+        key = at + (text_.kind == FileKind::evaluation ? "inference_engine" : "engine");
+    if (m_.engine.empty()) return s_.elsewhere(at + "model", "no model: nothing needs a GPU");
+    constexpr std::array<std::string_view, 4> kHere{"VLLM", "NATIVE", "SGLANG", "LLAMACPP"};
+    if (std::find(kHere.begin(), kHere.end(), m_.engine) == kHere.end())
+      return s_.elsewhere(key, "the engine runs elsewhere: nothing of it needs a GPU here");
+    if (m_.engine == "SGLANG" || m_.engine == "LLAMACPP") return s_.refuse(key, fmt::format("the engine {} of Oumi", m_.engine));
+    if (m_.engine != "VLLM") return s_.refuse(key, "generation by Transformers (engine NATIVE)");
+    const std::int64_t all = gpus(true);
+    cluster(all);
+    s_.put("server.model", t_.text(at + "model.model_name"), s_.origin(at + "model.model_name"));
+    // pyproject.toml of 0.8+ takes vLLM before 0.22
+    s_.put("server.engine", "vllm 0.21.0", s_.origin(key));
+    s_.put("server.layout", fmt::format("t{}", all), s_.by_code("src/oumi/inference/vllm_inference_engine.py: all visible GPUs"));
+    s_.put("server.gpu_memory_utilization", "0.9", s_.by_code("src/oumi/inference/vllm_inference_engine.py"));
+    s_.put("server.enforce_eager", "true", s_.by_code("src/oumi/inference/vllm_inference_engine.py"));
+    if (t_.has(at + "model.model_max_length"))
+      s_.put("server.max_model_len", fmt::format("{}", t_.whole(at + "model.model_max_length", 0)),
+             s_.origin(at + "model.model_max_length"));
+    if (t_.has(at + "model.adapter_model")) s_.refuse(at + "model.adapter_model", "adapters that Oumi's vLLM serves");
+    const Node* words = t_.at(at + "model.model_kwargs");
+    if (words != nullptr && !words->entries.empty())
+      s_.refuse(at + "model.model_kwargs", "arguments of Oumi's vLLM by model_kwargs");
+  }
+
+  const OumiText& text_;
+  const OumiMeaning& m_;
+  const Beside& beside_;
+  std::vector<Note>& notes_;
+  std::vector<ToldFact> unused_;
+  NativeText out_;
+  Telling t_;
+  OumiSettings s_;
+};
+
+}  // namespace
+
+NativeText job_of(const OumiText& text, const OumiMeaning& meaning, const Beside& beside, std::vector<Note>& notes) {
+  return JobMaker(text, meaning, beside, notes).run();
+}
+
+}  // namespace oomplan::oumi

@@ -1,0 +1,18 @@
+// From the facts of a configuration to roles and settings of a Job, and what of it is not supported yet.
+#pragma once
+#include <vector>
+
+#include "frontends/native.hpp"
+#include "frontends/oumi/meaning.hpp"
+
+namespace oomplan::oumi {
+
+/// What is said beside Oumi's own words.
+struct Beside {
+  std::string gpu;                   ///< kind of the GPUs; "": H100-80GB
+  std::int64_t sequence_tokens = 0;  ///< of the longest sample; 0: as many as the settings allow
+};
+/// Problems are what is not supported, by name, and what is missing.
+NativeText job_of(const OumiText&, const OumiMeaning&, const Beside&, std::vector<Note>& notes);
+
+}  // namespace oomplan::oumi

@@ -1,0 +1,106 @@
+#include "frontends/oumi/spell.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "frontends/yaml_text.hpp"
+#include "units/sizes.hpp"
+
+namespace oomplan::oumi {
+namespace {
+
+/// Knobs whose value is one key's, and whose words are Oumi's too.
+struct KeyRow {
+  std::string_view knob, path;
+};
+constexpr std::array<KeyRow, 11> kPlain{{
+    {"trainer.sequences_per_micro_batch", "training.per_device_train_batch_size"},
+    {"trainer.micro_batches", "training.gradient_accumulation_steps"},
+    {"trainer.sequence_tokens", "model.model_max_length"},
+    {"trainer.cpu_offload_policy", "fsdp.cpu_offload"},
+    {"trainer.forward_prefetch", "fsdp.forward_prefetch"},
+    {"trainer.find_unused_parameters", "training.ddp_find_unused_parameters"},
+    {"trainer.weight_decay", "training.weight_decay"},
+    {"trainer.lora.rank", "peft.lora_r"},
+    {"trainer.lora.alpha", "peft.lora_alpha"},
+    {"trainer.lora.dropout", "peft.lora_dropout"},
+    {"trainer.lora.base_double_quant", "peft.use_bnb_nested_quant"},
+}};
+/// Knobs with words of their own.
+struct WordRow {
+  std::string_view knob, value, path, word;
+};
+constexpr std::array<WordRow, 15> kWords{{
+    {"trainer.recompute", "full", "training.enable_gradient_checkpointing", "true"},
+    {"trainer.recompute", "none", "training.enable_gradient_checkpointing", "false"},
+    {"trainer.backward_prefetch", "pre", "fsdp.backward_prefetch", "BACKWARD_PRE"},
+    {"trainer.backward_prefetch", "post", "fsdp.backward_prefetch", "BACKWARD_POST"},
+    {"trainer.backward_prefetch", "none", "fsdp.backward_prefetch", "NO_PREFETCH"},
+    {"trainer.kernels", "hf_sdpa", "model.attn_implementation", "sdpa"},
+    {"trainer.kernels", "hf_flash", "model.attn_implementation", "flash_attention_2"},
+    {"trainer.kernels", "hf_eager", "model.attn_implementation", "eager"},
+    {"trainer.optimizer", "adamw_8bit", "training.optimizer", "adamw_8bit"},
+    {"trainer.optimizer", "paged_adamw_8bit", "training.optimizer", "paged_adamw_8bit"},
+    {"trainer.optimizer", "adafactor", "training.optimizer", "adafactor"},
+    {"trainer.optimizer", "sgd", "training.optimizer", "sgd"},
+    {"trainer.optimizer", "adamw", "training.optimizer", "adamw_torch_fused"},
+    {"trainer.optimizer_form", "fused", "training.optimizer", "adamw_torch_fused"},
+    {"trainer.optimizer_form", "foreach", "training.optimizer", "adamw_torch"},
+}};
+
+FactValue value_of_text(const std::string& text) {
+  if (text == "true" || text == "false") return text == "true";
+  if (const auto count = read_count(text)) return *count.value;
+  if (const auto number = read_number(text)) return *number.value;
+  return text;
+}
+
+Spelt sharding(const OumiText& text, const std::string& value) {
+  const auto* now = text.root.at("fsdp.sharding_strategy");
+  const bool hybrid = now != nullptr && now->text.starts_with("HYBRID");
+  if (value == "true") return {{{"fsdp.sharding_strategy", hybrid ? "HYBRID_SHARD" : "FULL_SHARD"}}, {}};
+  return {{{"fsdp.sharding_strategy", hybrid ? "HYBRID_SHARD_ZERO2" : "SHARD_GRAD_OP"}}, {}};
+}
+
+Spelt replicas(const OumiMeaning& m, const OumiText& text, const std::string& value) {
+  if (value == "1") return {{{"fsdp.sharding_strategy", "FULL_SHARD"}}, {}};
+  if (value == fmt::format("{}", text.world.nodes) && text.world.nodes > 1)
+    return {{{"fsdp.sharding_strategy", "HYBRID_SHARD"}}, {}};
+  if (value == fmt::format("{}", m.gpus)) return {{{"fsdp.sharding_strategy", "NO_SHARD"}}, {}};
+  return {{}, "Oumi shards over all GPUs or over those of a node"};
+}
+
+Spelt engine(const std::string& value) {
+  if (value == "fsdp1") return {{{"fsdp.enable_fsdp", true}, {"fsdp.auto_wrap_policy", "TRANSFORMER_BASED_WRAP"}}, {}};
+  if (value == "ddp" || value == "single") return {{{"fsdp.enable_fsdp", false}}, {}};
+  return {{}, fmt::format("Oumi has no engine {} that is described", value)};
+}
+
+}  // namespace
+
+Spelt spell(const OumiText& text, const OumiMeaning& meaning, std::string_view knob, const std::string& value) {
+  for (const KeyRow& row : kPlain)
+    if (row.knob == knob) return {{{std::string(row.path), value_of_text(value)}}, {}};
+  for (const WordRow& row : kWords)
+    if (row.knob == knob && row.value == value) return {{{std::string(row.path), value_of_text(std::string(row.word))}}, {}};
+  if (knob == "trainer.reshard_after_forward" && meaning.engine == "fsdp1") return sharding(text, value);
+  if (knob == "trainer.replicas" && meaning.engine == "fsdp1") return replicas(meaning, text, value);
+  if (knob == "trainer.engine") return engine(value);
+  if (knob == "trainer.liger") return {{{"model.enable_liger_kernel", value != "[]" && value != "none"}}, {}};
+  if (knob == "trainer.head" && (value == "liger_fused_ce" || value == "hf_loss"))
+    return {{{"model.enable_liger_kernel", value == "liger_fused_ce"}}, {}};
+  return {{}, fmt::format("Oumi has no key for {}", knob)};
+}
+
+std::string key_of_knob(const OumiText& text, const OumiMeaning& meaning, std::string_view knob) {
+  for (const WordRow& row : kWords)
+    if (row.knob == knob) return std::string(row.path);
+  const Spelt spelt = spell(text, meaning, knob, "true");
+  return spelt.edits.empty() ? "" : spelt.edits.front().path;
+}
+
+std::string argument_of(const Edit& edit) { return fmt::format("--{}={}", edit.path, yaml::written(edit.value)); }
+
+}  // namespace oomplan::oumi

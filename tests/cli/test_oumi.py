@@ -1,0 +1,149 @@
+"""Oumi's files, its launcher's jobs and its commands: what they mean, what is estimated, and what Oumi itself refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_broken_verl import told
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("OOMPLAN_PROGRAM", str(ROOT / "build" / "oomplan"))
+EXAMPLES = ROOT / "examples" / "oumi"
+BROKEN = ROOT / "tests" / "data" / "broken_oumi.jsonl"
+
+
+def run(*arguments: str, folder: Path = EXAMPLES) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAM, *arguments], cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def facts(*arguments: str, folder: Path = EXAMPLES) -> dict[str, Any]:
+    done = run("read", *arguments, "--facts", folder=folder)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def values(node: dict[str, Any]) -> dict[str, Any]:
+    return {key: fact["v"] for key, fact in node.items()}
+
+
+def role(*arguments: str, folder: Path = EXAMPLES) -> dict[str, Any]:
+    """Settings of the only role."""
+    done = run("read", "--json", *arguments, folder=folder)
+    assert done.returncode == 0, done.stderr
+    (only,) = json.loads(done.stdout)["roles"]
+    return dict(only["settings"])
+
+
+def test_a_file_by_itself() -> None:
+    told_facts = facts("sft_8b.yaml", "--gpus", "16")
+    assert told_facts["framework_version"] == "0.8+" and not told_facts["refusals"]
+    trainer = values(told_facts["roles"]["trainer"])
+    assert trainer["engine"] == "fsdp1" and trainer["sharding"] == "FULL_SHARD" and trainer["shard_group"] == 16
+    assert trainer["sequences_per_gpu"] == 2 and trainer["optimizer"] == "adamw_torch_fused"
+    assert trainer["recompute_by"] == "accelerate FSDP activation checkpointing"
+    assert told_facts["roles"]["trainer"]["compile"]["o"] == "default"
+    assert values(told_facts["cluster"]) == {"nodes": 2, "gpus_per_node": 8, "gpu": None}
+    missing = run("estimate", "sft_8b.yaml")
+    assert missing.returncode == 2 and "expected --gpus N: no key of Oumi's file says it" in missing.stderr
+
+
+def test_a_job_of_the_launcher() -> None:
+    told_facts = facts("job.yaml")
+    assert values(told_facts["cluster"]) == {"nodes": 1, "gpus_per_node": 4, "gpu": "A100-80GB"}
+    assert told_facts["roles"]["trainer"]["gpus"]["v"] == 4
+    done = run("estimate", "job.yaml")
+    assert done.returncode == 0 and "trainer 0-3 (4 x A100-80GB)" in done.stdout
+    beside = run("estimate", str(EXAMPLES / "job.yaml"), folder=ROOT)  # what it names lies beside it
+    assert beside.stdout.splitlines()[0] == done.stdout.splitlines()[0]
+    eight = run("estimate", "job.yaml", "--gpus", "8")
+    assert "trainer 0-7 (8 x A100-80GB)" in eight.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "engine", "layout"),
+    [
+        ("torchrun --nproc-per-node=4 -m oumi train -c sft_8b.yaml", "fsdp1", "d4"),
+        ("torchrun --nnodes 2 --nproc_per_node 8 -m oumi train -c sft_8b.yaml", "fsdp1", "d16"),
+        ("accelerate launch --num_processes 2 -m oumi train -c sft_8b.yaml", "fsdp1", "d2"),
+        ("torchrun --nproc-per-node=4 -m oumi train -c sft_8b.yaml --fsdp.enable_fsdp false", "ddp", "d4"),
+        ("oumi train -c sft_8b.yaml --fsdp.enable_fsdp=false", "single", "d1"),
+    ],
+)
+def test_commands(command: str, engine: str, layout: str) -> None:
+    trainer = role("--", *command.split())
+    assert trainer["engine"] == engine and trainer["layout"] == layout
+
+
+def test_arguments_win_over_the_file() -> None:
+    command = "torchrun --nproc-per-node=4 -m oumi train -c sft_8b.yaml --training.per_device_train_batch_size 1"
+    trainer = role("--", *command.split(), "--model.model_max_length=512", "--training.use_peft", "true")
+    assert trainer["sequences_per_micro_batch"] == 1 and trainer["sequence_tokens"] == 512
+    assert trainer["lora.rank"] == 8
+    nothing = run("check", "--", *command.split()[:-1])
+    assert nothing.returncode == 2 and "--training.per_device_train_batch_size without a value" in nothing.stderr
+
+
+def test_interpolations_are_texts(tmp_path: Path) -> None:
+    text = (EXAMPLES / "sft_8b.yaml").read_text()
+    (tmp_path / "x.yaml").write_text(text.replace('"output/llama8b.fft"', "${NOBODY:-sets}/32_768"))
+    assert not facts("x.yaml", "--gpus", "4", folder=tmp_path)["refusals"]
+    (tmp_path / "x.yaml").write_text(text.replace("4096", "32_768"))
+    assert facts("x.yaml", "--gpus", "4", folder=tmp_path)["roles"]["trainer"]["max_total_length"]["v"] == 32768
+
+
+def test_advice_and_search_speak_of_the_file() -> None:
+    advice = run("advise", "sft_8b.yaml", "--gpus", "2", "--gpu", "A100-40GB", "--json")
+    assert advice.returncode == 1
+    remedies = json.loads(advice.stdout)["remedies"]
+    keys = {remedy["key"] for remedy in remedies}
+    assert {"model.enable_liger_kernel", "fsdp.cpu_offload", "training.per_device_train_batch_size"} <= keys
+    first = remedies[0]
+    assert all(word.startswith("--") for word in first["overrides"])
+    again = run("advise", "sft_8b.yaml", "--gpus", "2", "--gpu", "A100-40GB", "--diff", "1")
+    assert again.stdout.startswith("--- ") and "sft_8b.yaml" in again.stdout
+    found = run("search", "sft_8b.yaml", "--gpus", "8")
+    assert found.returncode == 0 and "configurations judged" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"), [("OPENAI", "the engine runs elsewhere"), ("NATIVE", "not supported yet: generation")]
+)
+def test_engines_of_inference(tmp_path: Path, engine: str, said: str) -> None:
+    (tmp_path / "infer.yaml").write_text(f'model:\n  model_name: "Qwen/Qwen3-8B"\n  model_max_length: 8192\nengine: {engine}\n')
+    done = run("estimate", "infer.yaml", "--gpus", "2", folder=tmp_path)
+    assert done.returncode == 2 and said in done.stderr
+    (tmp_path / "infer.yaml").write_text('model:\n  model_name: "Qwen/Qwen3-8B"\n  model_max_length: 8192\nengine: VLLM\n')
+    server = role("infer.yaml", "--gpus", "2", folder=tmp_path)
+    assert server["layout"] == "t2" and server["gpu_memory_utilization"] == 0.9 and server["enforce_eager"] is True
+
+
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
+    """Rows of tests/data/broken_oumi.jsonl change examples/oumi/sft_8b.yaml; OOMPLAN_UPDATE_CASES=1 writes the lines anew."""
+    example = (EXAMPLES / "sft_8b.yaml").read_text()
+    rows = [json.loads(line) for line in BROKEN.read_text().splitlines()]
+    assert len({row["id"] for row in rows}) == len(rows) >= 40
+    cases = []
+    for row in rows:
+        text = example
+        for before, after in row["changes"]:
+            assert before in text, (row["id"], before)
+            text = text.replace(before, after)
+        command = ["torchrun", "--nproc-per-node=4", "-m", "oumi", "train", "-c", "train.yaml", *row.get("words", [])]
+        cases.append({"release": row.get("release"), "files": {"train.yaml": text}, "command": command})
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        answers = list(pool.map(lambda i: told(cases[i], tmp_path / str(i)), range(len(rows))))
+    accepted = [row["id"] for row, (status, _) in zip(rows, answers) if status != 2]
+    assert not accepted, f"no error: {accepted}"
+    if os.environ.get("OOMPLAN_UPDATE_CASES"):
+        new = [{**row, "said": said} for row, (_, said) in zip(rows, answers)]
+        BROKEN.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in new))
+        return
+    wrong = [f"{row['id']}:\n  {chr(10).join(said)}" for row, (_, said) in zip(rows, answers) if said != row["said"]]
+    if wrong:
+        pytest.fail("\n".join(wrong))
