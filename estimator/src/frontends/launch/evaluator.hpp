@@ -204,6 +204,7 @@ class Evaluator {
   std::optional<Status> uname(const Texts&);
   std::optional<Status> expr(const Texts&);
   std::optional<Status> python_probe(const Texts&);
+  std::optional<Status> python_json(const Texts&);
   std::optional<Status> nvidia_smi(const Texts&);
   std::optional<Status> other_machine(const std::string& name);
   std::int64_t gpus_of_machine(const std::string& asked);

@@ -9,6 +9,7 @@
 #include "frontends/launch/evaluator.hpp"
 #include "frontends/launch/paths.hpp"
 #include "frontends/launch/regular.hpp"
+#include "frontends/launch/wrappers.hpp"
 
 namespace oomplan::launch {
 namespace {
@@ -96,8 +97,10 @@ std::optional<Status> Evaluator::program(const std::string& path, const Texts& w
       {"expr", [](Evaluator& e, const Texts& w) { return e.expr(w); }},
   };
   const std::string name = last_part(path);
-  if (name.starts_with("python"))
+  if (name.starts_with("python")) {
     if (const std::optional<Status> asked = python_probe(words)) return asked;
+    if (const std::optional<Status> made = python_json(words)) return made;
+  }
   const auto at = kTable.find(name);
   if (at != kTable.end()) {
     budget_.spend(5);
@@ -138,8 +141,8 @@ std::optional<Status> Evaluator::python_probe(const Texts& words) {
 
 std::int64_t Evaluator::gpus_of_machine(const std::string& asked) {
   const std::int64_t gpus = std::clamp<std::int64_t>(input_.machine.gpus.value_or(8), 0, 1024);
-  note(Note::Level::info, fmt::format("`{}` is answered for a machine with {} GPUs{}", asked, gpus,
-                                      input_.machine.gpus ? "" : ", which nobody said"));
+  note(Note::Level::info,
+       fmt::format("`{}` is answered for a machine with {} GPUs{}", asked, gpus, input_.machine.gpus ? "" : kNobodySaid));
   return gpus;
 }
 
