@@ -102,6 +102,8 @@ constexpr slime::NotYet kLater[] = {
     {"--sft-objective", "training of a reward model, which a later Relax has", "dpo"},
     {"--genrm-instances", "several generative reward models beside the job, which a later Relax has"},
     {"--use-rollout-indexer-replay", "an indexer's choices that are replayed, which a later Relax has"},
+    // relax/utils/mixture_lora.py, redai-infra/Relax 07d7905b: all experts' outputs of all tokens lie in one tensor
+    {"--lora-num-experts", "mixtures of adapters, which a branch of Relax has", "1"},
 };
 /// Estimators of branches. Rewards and advantages are numbers of a sample or of a token. relax/algorithms/policy.py and
 /// relax/backends/megatron/loss.py make the same log-probs of the same logits for all estimators.
