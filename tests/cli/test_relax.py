@@ -154,6 +154,21 @@ def test_ray_as_a_module_is_ray(tmp_path: Path) -> None:
     assert job(path) == job(str(SCRIPT))
 
 
+def test_the_root_of_a_checkout_is_found(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "more.sh").write_text("MORE=(--entropy-coef 0.01)\n")
+    root = """HERE="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
+source "$(git -C "$HERE" rev-parse --show-toplevel)/more.sh"
+
+ray job submit"""
+    changed(tmp_path, ("ray job submit", root), ('   "$@"', '   "${MORE[@]}" "$@"'), name="scripts/run.sh")
+    done = run("read", "scripts/run.sh", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(done.stdout)["actor"]["entropy_loss"] is True
+
+
 def test_a_script_that_counts_gpus_is_told_how_many(tmp_path: Path) -> None:
     counts = """N="$(nvidia-smi --query-gpu=index --format=csv,noheader | wc -l)"
 [[ "$N" == 4 ]] || { echo "4 GPUs are needed" >&2; exit 3; }
