@@ -5,9 +5,10 @@
 
 Needs torch, transformers 5.10, einops, the Megatron-LM that slime installs (1dcf0dafa with docker/patch/latest/megatron.patch of
 slime 624b824a), the Python of Transformer Engine 2.17.1, flash-linear-attention 0.4.2 and slime 624b824a (their sources are
-enough); no GPU. executed_slime_layers_0_2.jsonl is of slime 0.2.2 and 0.2.4 on 3714d81d with the patch of each. Whole steps run on the CPU as one rank of PyTorch's fake process group: slime's specifications of layers
-(slime_plugins/models) in Megatron's GPTModel, called as slime calls it: packed sequences, no positions, no mask. The loss is the
-model's own, unfused. Passes without gradients run in evaluation mode, as slime's do.
+enough); no GPU. executed_slime_layers_0_2.jsonl is of slime 0.2.1 on core_v0.14.0, of 0.2.2 and 0.2.4 on 3714d81d, with the patch of
+each (0.2.1: GLM-4 alone, run by run with --only). Whole steps run on the CPU as one rank of PyTorch's fake process group: slime's
+specifications of layers (slime_plugins/models) in Megatron's GPTModel, called as slime calls it: packed sequences, no positions, no
+mask. The loss is the model's own, unfused. Passes without gradients run in evaluation mode, as slime's do.
 
 Stood in for is what megatron_te.py says, kernels of flash-linear-attention as in execute_megatron_linear.py, and attention: of one
 rank as flash-attention's for packed sequences, of several that share out tokens as in execute_megatron_linear_context.py. Every
