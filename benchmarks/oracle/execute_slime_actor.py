@@ -58,6 +58,8 @@ BASE: Row = {
     "release": "0.4.0",
 }
 SPLIT: Row = {"tensor": 2}
+# a role of Relax with weights alone, of which it turns sequence parallelism off behind Megatron's checks: log-probs only
+WEIGHTS: Row = {"weights_only": True}
 UNIFORM: Row = {"recompute": "full"}
 SELECTIVE: Row = {"recompute": "selective"}
 LARGE: Row = {"vocab": 8192}  # the loss has the highest levels
@@ -100,6 +102,8 @@ RUNS: list[Row] = [
     ),
     *(OLDER | LARGE | UNIFORM | run for run in (WARM, ENTROPY, CHUNKS, AGAIN, SUPERVISED, PER_TOKEN)),
     OLDER | ROUTED | LARGE | UNIFORM,
+    *(ROUTED | SPLIT | {"expert": 2} | WEIGHTS | run for run in ({}, LARGE, LONG)),
+    ROUTED | SPLIT | WEIGHTS,
 ]
 
 
@@ -249,6 +253,8 @@ def arguments_of(run: Row, ranks: int) -> Any:
     args.padded_vocab_size = args.vocab_size
     arguments.validate_args(args)
     args.variable_seq_lengths, args.moe_token_dispatcher_type = True, "alltoall"  # validate_args
+    if run.get("weights_only"):
+        args.sequence_parallel = False
     for name, value in own_defaults(run["release"]).items():
         if not hasattr(args, name):
             setattr(args, name, value)
@@ -374,6 +380,8 @@ def execute(run: Row, slime: Path) -> Row:
             model.forward_only(loss.get_log_probs_and_entropy, args, [whole], [iterator], [2])
             gc.collect()
             out = {"log_probs": peaks_of(levels.passes)["forward"]}
+            if run.get("weights_only"):
+                return out
             levels = Levels(storages)
             schedules.forward_step = levels.around("forward", forward_step)
             schedules.backward_step = levels.around("backward", backward_step)

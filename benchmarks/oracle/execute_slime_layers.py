@@ -1,13 +1,14 @@
 """Makes tests/data/executed_slime_layers.jsonl: steps of models whose layers slime brings itself (--spec), executed.
 
     python benchmarks/oracle/execute_slime_layers.py --core MEGATRON --te TRANSFORMER_ENGINE --fla FLASH_LINEAR_ATTENTION
-        --slime SLIME [--output tests/data/executed_slime_layers.jsonl] [--only N...]
+        --slime SLIME [--release 0.4.0] [--output tests/data/executed_slime_layers.jsonl] [--only N...]
 
 Needs torch, transformers 5.10, einops, the Megatron-LM that slime installs (1dcf0dafa with docker/patch/latest/megatron.patch of
 slime 624b824a), the Python of Transformer Engine 2.17.1, flash-linear-attention 0.4.2 and slime 624b824a (their sources are
-enough); no GPU. Whole steps run on the CPU as one rank of PyTorch's fake process group: slime's specifications of layers
-(slime_plugins/models) in Megatron's GPTModel, called as slime calls it: packed sequences, no positions, no mask. The loss is the
-model's own, unfused. Passes without gradients run in evaluation mode, as slime's do.
+enough); no GPU. executed_slime_layers_0_2.jsonl is of slime 0.2.1 on core_v0.14.0, of 0.2.2 and 0.2.4 on 3714d81d, with the patch of
+each (0.2.1: GLM-4 alone, run by run with --only). Whole steps run on the CPU as one rank of PyTorch's fake process group: slime's
+specifications of layers (slime_plugins/models) in Megatron's GPTModel, called as slime calls it: packed sequences, no positions, no
+mask. The loss is the model's own, unfused. Passes without gradients run in evaluation mode, as slime's do.
 
 Stood in for is what megatron_te.py says, kernels of flash-linear-attention as in execute_megatron_linear.py, and attention: of one
 rank as flash-attention's for packed sequences, of several that share out tokens as in execute_megatron_linear_context.py. Every
@@ -120,6 +121,13 @@ RUNS: list[Row] = [
 ]
 
 
+def older_runs(slime: Path) -> list[Row]:
+    """Those whose layers an older slime has."""
+    modules = {"qwen3_5": "qwen3_5", "qwen3_5_moe": "qwen3_5", "qwen3_next": "qwen3_next", "glm4": "glm4"}
+    has = {kind for kind, name in modules.items() if (slime / f"slime_plugins/models/{name}.py").exists()}
+    return [run for run in RUNS if run.get("kind", "qwen3_5") in has and not run.get("replay")]
+
+
 def complete(run: Row) -> Row:
     """Experts are shared out among all ranks."""
     out = {**BASE, **run}
@@ -150,6 +158,8 @@ def prepare(given: argparse.Namespace) -> None:
     sys.path.insert(0, str(given.core))
     for name in ("slime", "slime.utils", "slime_plugins", "slime_plugins.models"):
         vision.without_init(name, given.slime)
+    if not hasattr(torch, "get_current_dtype"):  # slime 0.2 asks for it where a config.json has no dtype
+        torch.get_current_dtype = torch.get_default_dtype  # type: ignore[attr-defined]
     accelerator = types.ModuleType("slime.utils.accelerator")
     accelerator.current_device = accelerator.device = lambda: "cpu"  # type: ignore[attr-defined]
     sys.modules[accelerator.__name__] = sys.modules["slime.utils"].accelerator = accelerator  # type: ignore[attr-defined]
@@ -279,7 +289,8 @@ def transformer_config(run: Row) -> Any:
         }
     if run["recompute"] == "full":
         fields |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
-    return TransformerConfig(**fields)
+    known = TransformerConfig.__dataclass_fields__
+    return TransformerConfig(**{name: value for name, value in fields.items() if value or name in known})
 
 
 SPECIFICATIONS = {"glm4": ("glm4", "get_glm_spec"), "minimax_m2": ("minimax_m2", "get_minimax_m2_layer_spec")}
@@ -310,6 +321,9 @@ def spec_of(run: Row, config: Any) -> Any:
     name = "qwen3_next" if run["kind"] == "qwen3_next" else "qwen3_5"
     module = importlib.import_module(f"slime_plugins.models.{name}")
     hf_attention._load_hf_config = module._load_hf_config = lambda _path: hf_config(run)
+    if run.get("release") == "0.2.2":  # it has no such function yet
+        loaded = SimpleNamespace(from_pretrained=lambda *_path, **_named: hf_config(run))
+        hf_attention.AutoConfig = module.AutoConfig = loaded
     return getattr(module, f"get_{name}_spec")(args, config, None)
 
 
@@ -401,16 +415,19 @@ def main() -> None:
     for name in ("core", "te", "fla", "slime"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--output", type=Path, default=ROOT / "tests/data/executed_slime_layers.jsonl")
+    parser.add_argument("--release", default="0.4.0", help="of slime; runs of an older one are added to the file")
     parser.add_argument("--only", type=int, nargs="+", help="numbers of runs, told and not written")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     prepare(given)
-    runs = [complete(run) for run in RUNS]
+    older = given.release != "0.4.0"
+    chosen = [run | {"release": given.release} for run in older_runs(given.slime)] if older else RUNS
+    runs = [complete(run) for run in chosen]
     if given.only:
         for number in given.only:
             print(json.dumps(execute(runs[number], model_of, loss_of)))
         return
-    with given.output.open("w", encoding="utf-8") as file:
+    with given.output.open("a" if older else "w", encoding="utf-8") as file:
         for run in runs:
             print(json.dumps(execute(run, model_of, loss_of), separators=(",", ":")), file=file, flush=True)
 

@@ -2,9 +2,11 @@
 
     python models/frameworks/relax_schema.py > models/frameworks/relax.json
 
-Relax has no tags. Three states of its main branch stand for its releases, each named by its month: the one that brought hybrid mode,
-one with supervised training, one with adapters. Facts read in relax/utils/arguments.py, relax/utils/opd/opd_utils.py and
-relax/backends/sglang/arguments.py of the commits that STATES names.
+Relax has no tags. Four states of its main branch stand for its releases, each named by its month: the one that brought hybrid mode,
+one with supervised training, one with adapters, one with preferences. A command without a version means the newest whose layers were
+executed, USUAL, unless only a later one has all of its flags. Facts read in relax/utils/arguments.py, relax/utils/opd/opd_utils.py and
+relax/backends/sglang/arguments.py of the commits that STATES names; of 2026.09 the flags of distillation in 92106a46, those of
+relax/backends/fsdp/arguments.py in 7a346d39.
 
 A row: flag, kind, default, then what is set: n=* (a list), c=a,b (choices), d=name (of the argument), o=flag (another spelling),
 s=first-last or s=first (states that have it). Kinds: i a whole number, f a number, s text, j JSON, b Python's truth of a word,
@@ -20,7 +22,9 @@ STATES = {
     "2026.05": "redai-infra/Relax 7f9fcddb",
     "2026.07": "redai-infra/Relax 05149ae1",
     "2026.08": "redai-studio/Relax 02bf712a",
+    "2026.09": "redai-studio/Relax de2b2b75",
 }
+USUAL = "2026.08"
 KINDS = {"i": "int", "f": "float", "s": "text", "j": "json", "b": "truth", "+": "on", "-": "off", "~": "toggle"}
 
 FLAGS = """
@@ -49,7 +53,8 @@ FLAGS = """
 --offload +
 --offload-train ~
 --offload-rollout ~
---train-backend s megatron c=megatron
+--train-backend s megatron c=megatron s=2026.05-2026.08
+--train-backend s megatron c=megatron,fsdp s=2026.09
 --debug-rollout-only +
 --debug-train-only +
 --load-debug-rollout-data s
@@ -70,6 +75,7 @@ FLAGS = """
 --freeze-language-model +
 --freeze-vision-model +
 --freeze-vision-projection +
+--vit-lr f s=2026.09
 --freeze-audio-model + s=2026.07
 --freeze-audio-projection + s=2026.07
 --vision-dp-when-tp +
@@ -81,9 +87,21 @@ FLAGS = """
 --only-train-params-name-list s n=*
 --freeze-params-name-list s n=*
 --allgather-cp +
+--preference-chosen-key s chosen s=2026.09
+--preference-rejected-key s rejected s=2026.09
+--preference-max-length i 1024 s=2026.09
+--preference-max-completion-length i 512 s=2026.09
+--dpo-beta f 0.1 s=2026.09
+--dpo-reference-free ~ false s=2026.09
 --custom-dataset-class s d=custom_dataset_class_path o=--custom-dataset-class-path s=2026.07
 --eval-size f s=2026.07
 --sft-max-in-flight-steps i s=2026.07
+--sft-train-data-prefetch + s=2026.09
+--sft-async-prepack + s=2026.09
+--sft-training-mode s sft c=sft,cpt s=2026.09
+--sft-cpt-template s raw c=raw,qwen3_5 s=2026.09
+--sft-loss-last-turn-only + s=2026.09
+--sft-ignore-empty-think + s=2026.09
 --sft-prefetch-buffer-size i 256 s=2026.07
 --sft-prefetch-chunk-size i 32 s=2026.07
 --sft-prefetch-num-workers i 4 s=2026.07
@@ -119,6 +137,7 @@ FLAGS = """
 --custom-eval-rollout-log-function-path s
 --buffer-filter-path s
 --update-weight-buffer-size i 536870912
+--colocate-expert-weight-routing + s=2026.09
 --update-weights-interval i 1
 --keep-old-actor +
 --rollout-data-postprocess-path s
@@ -227,6 +246,7 @@ FLAGS = """
 --lora-dropout f 0.0 s=2026.08
 --lora-merge-mode + s=2026.08
 --lora-adapter-mode + s=2026.08
+--save-lora-only + s=2026.09
 --save-hf s
 --save-hf-dtype s bf16 c=bf16,fp8 s=2026.08
 --save-hf-fp8-quant-mode s block c=block,channel,tensor s=2026.08
@@ -244,7 +264,8 @@ FLAGS = """
 --value-clip f 0.2
 --kl-coef f 0.0
 --loss-type s policy_loss c=policy_loss,sft_loss,custom_loss s=2026.05-2026.05
---loss-type s policy_loss c=policy_loss,sft,sft_loss,sft-loss,custom_loss s=2026.07
+--loss-type s policy_loss c=policy_loss,sft,sft_loss,sft-loss,custom_loss s=2026.07-2026.08
+--loss-type s policy_loss c=policy_loss,sft,dpo,rm,sft_loss,sft-loss,custom_loss s=2026.09
 --custom-loss-function-path s
 --kl-loss-type s k1 c=k1,k2,k3,low_var_kl
 --advantage-estimator s grpo c=grpo,gspo,reinforce_plus_plus,reinforce_plus_plus_baseline,ppo,sapo s=2026.05-2026.05
@@ -277,6 +298,7 @@ FLAGS = """
 --custom-pg-loss-reducer-function-path s
 --use-routing-replay +
 --use-rollout-routing-replay +
+--use-rollout-indexer-replay + s=2026.09
 --optimize-routing-replay +
 --use-opsm +
 --opsm-delta f 0.0001
@@ -289,7 +311,8 @@ FLAGS = """
 --opd-teacher-load s
 --opd-teacher-ckpt-step i
 --opd-teacher-url s s=2026.07
---opd-teacher-key s data_source s=2026.07
+--opd-teacher-key s data_source s=2026.07-2026.08
+--opd-teacher-key s s=2026.09
 --teacher-hf-checkpoint s s=2026.07
 --teacher-num-gpus-per-engine i s=2026.07
 --opd-teacher-routes s s=2026.07
@@ -298,6 +321,11 @@ FLAGS = """
 --opd-kl-type s reverse_kl c=reverse_kl,forward_kl,low_var_kl,jsd s=2026.07
 --opd-jsd-alpha f 0.5 s=2026.07
 --opd-norm-mode s tail c=tail,norm,trunc s=2026.07
+--opd-fkl-entropy-gate + s=2026.09
+--opd-fkl-entropy-threshold f 0.8 s=2026.09
+--opd-student-eos-token-id i s=2026.09
+--opd-teacher-eos-token-id i s=2026.09
+--opd-teacher-response-prefix-token-ids i n=* s=2026.09
 --opd-log-prob-min-clamp f s=2026.07
 --opd-token-selection s student_sampled c=student_sampled,student_topk,teacher_topk,union s=2026.07
 --opd-teacher-prompt-key s s=2026.07
@@ -371,6 +399,7 @@ FLAGS = """
 --genrm-num-gpus-per-engine i 1
 --genrm-engine-config j
 --genrm-sampling-config j
+--genrm-instances j s=2026.09
 --rollout-buffer-url s
 --fetch-trajectory-retry-times i -1
 --min-batch-collection-ratio f 1
@@ -413,6 +442,38 @@ FLAGS = """
 --prefill-num-servers i
 --sglang-config s
 --dynamic-context-parallel +
+--linear-cp-mode s headwise c=headwise,chunkwise,all_gather s=2026.09
+--fsdp-trainable-mode s full c=full,lora s=2026.09
+--fsdp-trainable-attr s transformer s=2026.09
+--fsdp-param-dtype s bf16 c=bf16,fp32 s=2026.09
+--fsdp-reduce-dtype s fp32 c=bf16,fp32 s=2026.09
+--fsdp-master-dtype s c=fp32,bf16 s=2026.09
+--no-fsdp-reshard-after-forward - d=fsdp_reshard_after_forward s=2026.09
+--fsdp-activation-checkpointing + s=2026.09
+--fsdp-cpu-offload + s=2026.09
+--fsdp-debug-fingerprint + s=2026.09
+--fsdp-load-wave-size i 0 s=2026.09
+--fsdp-lr-scheduler s constant c=constant,linear,cosine s=2026.09
+--num-updates-per-batch i 1 s=2026.09
+--generation-task s c=t2i s=2026.09
+--model-path s s=2026.09
+--model-revision s s=2026.09
+--model-adapter-path s s=2026.09
+--rollout-engine-class-path s s=2026.09
+--artifact-root s s=2026.09
+--artifact-retention-rollouts i 2 s=2026.09
+--sampling-config j s=2026.09
+--generation-seed i 1234 s=2026.09
+--reward-runtime s cpu c=colocate,cpu,remote s=2026.09
+--reward-scorer-path s s=2026.09
+--reward-model-path s s=2026.09
+--reward-required-components j s=2026.09
+--reward-component-weights j s=2026.09
+--reward-endpoint s s=2026.09
+--generative-advantage-std-mode s c=group,batch,none s=2026.09
+--weight-sync-mode s full c=full,adapter s=2026.09
+--weight-sync-wire-dtype s bf16 c=bf16 s=2026.09
+--weight-sync-bucket-size-mb i 512 s=2026.09
 """
 
 
@@ -449,9 +510,7 @@ def main() -> None:
     assert all(row["first"] in names and row["last"] in names for row in rows)
     source = "relax/utils/arguments.py: " + ", ".join(f"{name}: {commit}" for name, commit in STATES.items())
     body = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    print(
-        f'{{"source": {json.dumps(source)},\n "releases": {json.dumps(names)}, "usual": "{names[-1]}",\n "flags": [\n  {body}\n]}}'
-    )
+    print(f'{{"source": {json.dumps(source)},\n "releases": {json.dumps(names)}, "usual": "{USUAL}",\n "flags": [\n  {body}\n]}}')
 
 
 if __name__ == "__main__":

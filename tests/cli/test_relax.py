@@ -91,10 +91,98 @@ def test_three_families_of_flags_are_one_job() -> None:
 
 
 def test_the_servers_are_those_of_the_states_image() -> None:
-    for state, server in (("2026.05", "0.5.9"), ("2026.07", "0.5.9"), ("2026.08", "0.5.15")):
+    for state, server in (("2026.05", "0.5.9"), ("2026.07", "0.5.9"), ("2026.08", "0.5.15"), ("2026.09", "0.5.17")):
         read = job(str(SCRIPT), "--framework-version", state)
         assert (read["framework"], read["rollout"]["engine"]) == (f"relax {state}", f"sglang {server}")
-        assert read["actor"]["cross_entropy"] == ("slime_sliced" if state == "2026.08" else "slime_samples")
+        assert read["actor"]["cross_entropy"] == ("slime_sliced" if state >= "2026.08" else "slime_samples")
+
+
+def test_a_state_is_taken_that_has_the_flags_and_the_words(tmp_path: Path) -> None:
+    """Newer than the one that a command without a version means only where a flag or word asks for it."""
+    with_data = RESOURCE.replace("}", ', "sft": [1, 0]}')
+    for more in ("--vit-lr 1e-7", "--loss-type dpo --prompt-data pairs.jsonl"):
+        read = job(changed(tmp_path, (RESOURCE, with_data), ("--lr 1e-6", f"--lr 1e-6 {more}"), ("   --use-kl-loss\n", "")))
+        assert read["framework"] == "relax 2026.09", more
+    read = job(changed(tmp_path, ("--lr 1e-6", "--lr 1e-6 --vit-lr 1e-7")))
+    assert (read["rollout"]["engine"], read["actor"]["cross_entropy"]) == ("sglang 0.5.17", "slime_sliced")
+
+
+def test_pairs_of_a_preference_have_a_reference_on_the_host(tmp_path: Path) -> None:
+    apart = (RESOURCE, '{"actor": [1, 8], "sft": [1, 0]}'), (COLOCATED, ""), ("   --use-kl-loss\n", "")
+    pairs = "--lr 1e-6 --loss-type dpo --prompt-data pairs.jsonl"
+    read = job(changed(tmp_path, *apart, ("--lr 1e-6", pairs)))
+    assert read["trainer"]["weights_on_host"] == 2
+    read = job(changed(tmp_path, *apart, ("--lr 1e-6", pairs + " --dpo-reference-free")))
+    assert read["trainer"]["weights_on_host"] == 1
+
+
+def test_estimators_of_branches_are_read_with_a_warning(tmp_path: Path) -> None:
+    plain = job(str(SCRIPT))
+    for word, more in (("p3o", ""), ("gdpo", " --gdpo-reward-keys correctness format"), ("dr_grpo", "")):
+        path = changed(tmp_path, ("--advantage-estimator grpo", f"--advantage-estimator {word}{more}"))
+        assert job(path) == plain
+        said = notes(path)
+        assert f"{word} is of a branch, redai-infra/Relax" in said
+        assert "gdpo-reward-keys" not in said
+    other = refused(changed(tmp_path, ("--advantage-estimator grpo", "--advantage-estimator p4o --gdpo-reward-keys a")))
+    assert "--advantage-estimator: found 'p4o', expected grpo" in other
+
+
+def test_python_that_prints_a_literal_is_read(tmp_path: Path) -> None:
+    code = """import json
+
+print(
+    json.dumps(
+        {
+            "actor": [1, 8],  # the trainer
+            'rollout': [1, 8],
+        }
+    )
+)
+"""
+    here = f"$(\n  python3 - <<'PY'\n{code}PY\n)"
+    assert job(changed(tmp_path, (f"'{RESOURCE}'", f'"{here}"'))) == job(str(SCRIPT))
+    short = """$(python3 -c 'import json; print(json.dumps({"actor": [1, 8], "rollout": [1, 8]}))')"""
+    assert job(changed(tmp_path, (f"'{RESOURCE}'", f'"{short}"'))) == job(str(SCRIPT))
+    more = here.replace("[1, 8],  #", "[1, 4 * 2],  #")
+    said = refused(changed(tmp_path, (f"'{RESOURCE}'", f'"{more}"')))
+    assert "expected an object of JSON: `$(" in said and "is known only where it runs" in said
+
+
+def test_ray_as_a_module_is_ray(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("ray job submit --address", "${VENV}/bin/python -m ray.scripts.scripts job submit --address"))
+    assert job(path) == job(str(SCRIPT))
+
+
+def test_the_root_of_a_checkout_is_found(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "more.sh").write_text("MORE=(--entropy-coef 0.01)\n")
+    root = """HERE="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
+source "$(git -C "$HERE" rev-parse --show-toplevel)/more.sh"
+
+ray job submit"""
+    changed(tmp_path, ("ray job submit", root), ('   "$@"', '   "${MORE[@]}" "$@"'), name="scripts/run.sh")
+    done = run("read", "scripts/run.sh", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(done.stdout)["actor"]["entropy_loss"] is True
+
+
+def test_a_script_that_counts_gpus_is_told_how_many(tmp_path: Path) -> None:
+    counts = """N="$(nvidia-smi --query-gpu=index --format=csv,noheader | wc -l)"
+[[ "$N" == 4 ]] || { echo "4 GPUs are needed" >&2; exit 3; }
+
+ray job submit"""
+    path = changed(tmp_path, ("ray job submit", counts), (RESOURCE, '{"actor": [1, 4], "rollout": [1, 4]}'))
+    assert "'4 GPUs are needed'; nobody said how many GPUs a machine has: --gpus N says it" in refused(path)
+    assert job(path, "--gpus", "4")["gpus"] == "4 x H100-80GB"
+
+
+def test_what_nobody_set_is_shown_by_its_name(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("--hf-checkpoint Qwen/Qwen3-4B", "--hf-checkpoint ${MODELS}/Qwen3-4B"))
+    assert told(path, "roles.actor.model") == "${MODELS}/Qwen3-4B"
+    assert "no folder ${MODELS}/Qwen3-4B here" in notes(path)
 
 
 def test_the_script_by_its_path_and_the_module_are_the_same(tmp_path: Path) -> None:

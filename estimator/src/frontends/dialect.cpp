@@ -310,6 +310,7 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
   try {
     auto words = dialect.words(source, catalog);
     words->add_notes(source.notes);
+    if (source.script) words->reword_notes([&](const std::string& text) { return in_script(*source.script, text); });
     if (dialect.rewords && source.script) return words_in_script(*source.script, std::move(words), catalog);
     return words;
   } catch (InputError& e) {
@@ -326,7 +327,7 @@ Reading read(const Source& source, const Catalog* given) {
 
 std::string facts_json(const Source& source) {
   if (const auto script = script_carried_by(source)) return facts_json(*script);
-  if (is_launch(source)) return facts_json(resolved_for_facts(source));
+  if (is_launch(source)) return facts_in_script(source, facts_json(resolved_for_facts(source)));
   const Dialect& dialect = dialect_of(source);
   if (dialect.facts == nullptr)
     throw InputError(Problem{{source.name, 0, 0, {}},

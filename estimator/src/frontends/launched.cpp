@@ -156,6 +156,9 @@ void say_missing_script(const ScriptReading& reading) {
     std::string why = reading.ended_by.empty() ? fmt::format("the script ends here with status {}", reading.status)
                                                : fmt::format("the script ends here, as `{}` fails (set -e)", reading.ended_by);
     if (!reading.said.empty()) why += fmt::format(": '{}'", reading.said.substr(0, 200));
+    if (std::any_of(reading.notes.begin(), reading.notes.end(),
+                    [](const Note& n) { return n.text.ends_with(launch::kNobodySaid); }))
+      why += "; nobody said how many GPUs a machine has: --gpus N says it";
     std::vector<std::string> told;
     for (const std::string& variable : reading.rests_on) {
       if (std::find(told.begin(), told.end(), variable) != told.end() || told.size() >= 5) continue;
@@ -348,5 +351,11 @@ Source resolve(const Source& source, const Catalog* catalog) {
 
 Source resolved(const Source& source, const Catalog& catalog) { return resolve(source, &catalog); }
 Source resolved_for_facts(const Source& source) { return resolve(source, nullptr); }
+std::string in_script(const Source& script, const std::string& text) {
+  return has_placeholder(text) ? with_names(text, commands_of(script).unknowns) : text;
+}
+std::string facts_in_script(const Source& script, const std::string& json) {
+  return has_placeholder(json) ? json_with_names(json, commands_of(script).unknowns) : json;
+}
 
 }  // namespace oomplan

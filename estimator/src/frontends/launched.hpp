@@ -14,6 +14,9 @@ bool is_launch(const Source&);
 Source resolved(const Source&, const Catalog&);
 /// The same for whoever asks what the text means and estimates nothing: no job need be made of it.
 Source resolved_for_facts(const Source&);
+/// A text in which stand-ins of what nobody set read as in the script: "${NAME}"; the second is one of JSON.
+std::string in_script(const Source& script, const std::string& text);
+std::string facts_in_script(const Source& script, const std::string& json);
 /// What the script would start. Throws InputError where it cannot be read.
 launch::ScriptReading commands_of(const Source&);
 

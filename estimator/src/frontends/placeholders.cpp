@@ -1,15 +1,19 @@
 // What a script leaves open stands as a placeholder in the words that a framework's reader gets. Where reading fails at one, or
 // the job depends on it, the variable is asked for by its name.
 #include <algorithm>
+#include <charconv>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "frontends/launch/parser.hpp"
 #include "frontends/placeholders.hpp"
+#include "units/json_text.hpp"
 
 namespace oomplan {
 
 using launch::Unknown;
+using Json = nlohmann::ordered_json;
 
 std::string Placeholders::name_of(std::size_t index) const { return fmt::format("unknown{}value{}", salt_, index); }
 
@@ -67,7 +71,34 @@ std::string as_written(const std::string& name) {
   return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos ? "$" + name : name;
 }
 
+constexpr std::string_view kMark = "unknownvalue";
+
+void name_in(Json& value, const std::vector<Unknown>& unknowns) {
+  if (value.is_structured())
+    for (Json& one : value) name_in(one, unknowns);
+  if (value.is_string()) value = with_names(value.get<std::string>(), unknowns);
+}
+
 }  // namespace
+
+bool has_placeholder(const std::string& text) { return text.find(kMark) != std::string::npos; }
+
+std::string with_names(std::string text, const std::vector<Unknown>& unknowns) {
+  for (std::size_t at = text.find(kMark); at != std::string::npos; at = text.find(kMark, at + 1)) {
+    std::size_t index = 0;
+    const char* const digits = text.data() + at + kMark.size();
+    const auto [end, error] = std::from_chars(digits, text.data() + text.size(), index);
+    if (error != std::errc{} || index >= unknowns.size()) continue;
+    text.replace(at, static_cast<std::size_t>(end - text.data()) - at, as_written(unknowns[index].name));
+  }
+  return text;
+}
+
+std::string json_with_names(const std::string& json, const std::vector<Unknown>& unknowns) {
+  Json all = Json::parse(json);
+  name_in(all, unknowns);
+  return json_text(all);
+}
 
 bool Placeholders::explain(std::vector<Problem>& problems) const {
   bool any = false;

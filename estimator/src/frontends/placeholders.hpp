@@ -25,6 +25,10 @@ class Placeholders {
   std::string salt_;
   std::vector<std::size_t> used_;
 };
+bool has_placeholder(const std::string& text);
+/// What holds placeholders reads as in the script; the second text is one of JSON.
+std::string with_names(std::string text, const std::vector<launch::Unknown>&);
+std::string json_with_names(const std::string& json, const std::vector<launch::Unknown>&);
 /// How to give what is not known: "MODEL is not set; give it: MODEL=... oomplan ..., or --set MODEL=...".
 std::string how_to_give(const launch::Unknown&);
 

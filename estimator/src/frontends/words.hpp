@@ -1,5 +1,6 @@
 // A text that says a job, read in its dialect: what it was understood as, and how a change of the job is spelt in its words.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,6 +32,9 @@ class TextWords {
   Reading take_reading() && { return std::move(reading_); }
   /// What was found on the way to the text stands first.
   void add_notes(const std::vector<Note>& notes) { reading_.notes.insert(reading_.notes.begin(), notes.begin(), notes.end()); }
+  void reword_notes(const std::function<std::string(const std::string&)>& said) {
+    for (Note& note : reading_.notes) note.text = said(note.text);
+  }
   /// Does it speak as our own job file does?
   virtual bool native() const = 0;
   virtual Rewrite rewrite(const Settings& asked) const = 0;

@@ -10,7 +10,7 @@ namespace oomplan {
 namespace {
 
 std::string unsupported_experts(const FeedForward& f, const ChunkOptions& o) {
-  if (o.te.tensor > 1 && !o.te.sequence_parallel)
+  if (o.te.tensor > 1 && !o.te.sequence_parallel && !o.forward_only)  // MoELayer.forward looks at self.training
     return "Megatron itself asks for sequence parallelism where experts meet tensor parallelism";
   if (f.score == RouterScore::sqrt_softplus) return "this router under Megatron is not supported yet";
   if (f.latent_width > 0) return "experts on a projection of the hidden states under Megatron are not supported yet";

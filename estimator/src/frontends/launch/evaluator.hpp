@@ -193,6 +193,7 @@ class Evaluator {
   std::optional<Status> name_of_path(const Texts&, bool folder);
   std::optional<Status> whole_path(const Texts&);
   std::optional<Status> new_file(const Texts&);
+  std::optional<Status> git(const Texts&);
   std::optional<Status> count_lines(const Texts&);
   std::optional<Status> ends_of(const Texts&, bool front);
   std::optional<Status> translate(const Texts&);
@@ -204,6 +205,7 @@ class Evaluator {
   std::optional<Status> uname(const Texts&);
   std::optional<Status> expr(const Texts&);
   std::optional<Status> python_probe(const Texts&);
+  std::optional<Status> python_json(const Texts&);
   std::optional<Status> nvidia_smi(const Texts&);
   std::optional<Status> other_machine(const std::string& name);
   std::int64_t gpus_of_machine(const std::string& asked);

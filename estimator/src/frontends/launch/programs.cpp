@@ -9,6 +9,7 @@
 #include "frontends/launch/evaluator.hpp"
 #include "frontends/launch/paths.hpp"
 #include "frontends/launch/regular.hpp"
+#include "frontends/launch/wrappers.hpp"
 
 namespace oomplan::launch {
 namespace {
@@ -76,6 +77,7 @@ std::optional<Status> Evaluator::program(const std::string& path, const Texts& w
       {"basename", [](Evaluator& e, const Texts& w) { return e.name_of_path(w, false); }},
       {"realpath", [](Evaluator& e, const Texts& w) { return e.whole_path(w); }},
       {"readlink", [](Evaluator& e, const Texts& w) { return e.whole_path(w); }},
+      {"git", [](Evaluator& e, const Texts& w) { return e.git(w); }},
       {"mktemp", [](Evaluator& e, const Texts& w) { return e.new_file(w); }},
       {"wc", [](Evaluator& e, const Texts& w) { return e.count_lines(w); }},
       {"head", [](Evaluator& e, const Texts& w) { return e.ends_of(w, true); }},
@@ -96,8 +98,10 @@ std::optional<Status> Evaluator::program(const std::string& path, const Texts& w
       {"expr", [](Evaluator& e, const Texts& w) { return e.expr(w); }},
   };
   const std::string name = last_part(path);
-  if (name.starts_with("python"))
+  if (name.starts_with("python")) {
     if (const std::optional<Status> asked = python_probe(words)) return asked;
+    if (const std::optional<Status> made = python_json(words)) return made;
+  }
   const auto at = kTable.find(name);
   if (at != kTable.end()) {
     budget_.spend(5);
@@ -138,8 +142,8 @@ std::optional<Status> Evaluator::python_probe(const Texts& words) {
 
 std::int64_t Evaluator::gpus_of_machine(const std::string& asked) {
   const std::int64_t gpus = std::clamp<std::int64_t>(input_.machine.gpus.value_or(8), 0, 1024);
-  note(Note::Level::info, fmt::format("`{}` is answered for a machine with {} GPUs{}", asked, gpus,
-                                      input_.machine.gpus ? "" : ", which nobody said"));
+  note(Note::Level::info,
+       fmt::format("`{}` is answered for a machine with {} GPUs{}", asked, gpus, input_.machine.gpus ? "" : kNobodySaid));
   return gpus;
 }
 
@@ -313,6 +317,28 @@ std::optional<Status> Evaluator::whole_path(const Texts& words) {
     write(1, (known ? text_of(path_of(word)) : word) + text_of("\n"));
   }
   return Status{};
+}
+
+/// git [-C FOLDER] rev-parse --show-toplevel: the nearest folder with .git, which is a file in a worktree.
+std::optional<Status> Evaluator::git(const Texts& words) {
+  const bool elsewhere = words.size() == 4 && bytes_of(words[0]) == "-C";
+  const std::size_t first = elsewhere ? 2 : 0;
+  const Text from = elsewhere ? words[1] : state_.folder;
+  if (words.size() != first + 2 || !is_known(from) || !is_known(state_.folder)) return std::nullopt;
+  if (bytes_of(words[first]) != "rev-parse" || bytes_of(words[first + 1]) != "--show-toplevel") return std::nullopt;
+  const auto is_root = [this](const std::string& folder) {
+    try {
+      return file_text(text_of(folder + "/.git/HEAD")) || file_text(text_of(folder + "/.git"));
+    } catch (const InputError&) {  // not to be looked at
+      return false;
+    }
+  };
+  for (std::string at = path_of(from), below; at != below && !at.empty(); at = folder_of(below = at))
+    if (is_root(at)) {
+      write(1, text_of(at + "\n"));
+      return Status{};
+    }
+  return std::nullopt;
 }
 
 std::optional<Status> Evaluator::count_lines(const Texts& words) {

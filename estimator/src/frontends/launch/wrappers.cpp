@@ -266,7 +266,7 @@ class FrontReader {
     return true;
   }
 
-  /// Is it python -m torch.distributed.run, then that is the wrapper.
+  /// Is it python -m torch.distributed.run, then that is the wrapper. python -m ray.scripts.scripts is ray.
   bool python() {
     std::size_t i = at_ + 1;
     for (; i < words_.size(); ++i) {
@@ -284,9 +284,11 @@ class FrontReader {
       return false;
     }
     const std::string module = option == "-m" ? text(i + 1) : "";
-    if (module == "torch.distributed.run" || module == "torch.distributed.launch" || module == "accelerate.commands.launch") {
-      Wrapper made{module.starts_with("torch") ? "torchrun" : "accelerate launch", places_[at_]};
-      at_ = i + 2;
+    const bool ray = module == "ray.scripts.scripts" && text(i + 2) == "job" && text(i + 3) == "submit";
+    if (ray || module == "torch.distributed.run" || module == "torch.distributed.launch" ||
+        module == "accelerate.commands.launch") {
+      Wrapper made{ray ? "ray job submit" : module.starts_with("torch") ? "torchrun" : "accelerate launch", places_[at_]};
+      at_ = i + (ray ? 4 : 2);
       const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return r.name == made.name; });
       return options(*row, std::move(made));
     }

@@ -43,6 +43,8 @@ Unwrapped unwrap(const std::vector<StartedWord>&);
 
 /// Told of a script that a shell is to run.
 inline constexpr std::string_view kNotHere = " is not here, so what it starts is not known";
+/// At the end of a note about the number of GPUs that a probe was answered with.
+inline constexpr std::string_view kNobodySaid = ", which nobody said";
 
 /// Is this the name of a shell that reads bash?
 bool is_shell(const std::string& program);

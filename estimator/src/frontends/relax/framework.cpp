@@ -41,9 +41,11 @@ std::vector<KnobProblem> problems(const Role& role) {
   return out;
 }
 
-/// SGLang of the image. 2026.08: docker/patch/sglang/v0.5.15.post1.patch; before it docker/Dockerfile, 0.5.9.
+/// SGLang of the image. 2026.09: docker/Dockerfile.cu13, de2b2b75, and docker/Dockerfile, 0cd7c4dd; 2026.08:
+/// docker/patch/sglang/v0.5.15.post1.patch; before it docker/Dockerfile, 0.5.9.
 std::string_view pinned_server(std::string_view version, EngineKind engine) {
   if (engine != EngineKind::sglang) return {};
+  if (version_matches(version, ">=2026.09")) return "0.5.17";
   return version_matches(version, ">=2026.08") ? "0.5.15" : "0.5.9";
 }
 
@@ -100,6 +102,19 @@ constexpr slime::NotYet kLater[] = {
     {"--sft-objective", "training of a reward model, which a later Relax has", "dpo"},
     {"--genrm-instances", "several generative reward models beside the job, which a later Relax has"},
     {"--use-rollout-indexer-replay", "an indexer's choices that are replayed, which a later Relax has"},
+    // relax/utils/mixture_lora.py, redai-infra/Relax 07d7905b: all experts' outputs of all tokens lie in one tensor
+    {"--lora-num-experts", "mixtures of adapters, which a branch of Relax has", "1"},
+};
+/// Estimators of branches. Rewards and advantages are numbers of a sample or of a token. relax/algorithms/policy.py and
+/// relax/backends/megatron/loss.py make the same log-probs of the same logits for all estimators.
+constexpr slime::Branch kBranches[] = {
+    {"advantage_estimator", "p3o", "--p3o-", "redai-infra/Relax a06f465d",
+     "a pass in front of every step keeps nothing and needs less than the step; its loss is counted as that of grpo. Read, not "
+     "executed"},
+    {"advantage_estimator", "gdpo", "--gdpo-", "redai-infra/Relax 884aa1a7",
+     "it normalizes each reward by itself, on no GPU; its loss is that of grpo"},
+    {"advantage_estimator", "dr_grpo", "", "redai-infra/Relax 8addd562 and eb5a902e",
+     "it divides the loss by another number; the rest is as with grpo"},
 };
 /// docs/en/guide/oom-troubleshooting.md, 02c394de.
 constexpr std::string_view kTimers =
@@ -123,6 +138,7 @@ const slime::Family& family() {
                                    .flags = flags,
                                    .not_yet = not_yet(),
                                    .later = kLater,
+                                   .branches = kBranches,
                                    .beside = kBeside,
                                    .second_servers = "--teacher-sglang-",
                                    .loss = loss,
@@ -164,7 +180,7 @@ FrameworkRow framework_row() {
                    .pauses_whole = true,
                    .gathers_buckets = true,
                    .checkpoint_engine = true},
-          .releases = {.newest = "2026.08", .oldest = "2026.05", .last = "2026.08"},
+          .releases = {.newest = "2026.08", .oldest = "2026.05", .last = "2026.09"},
           .defaults = default_rows,
           .problems = problems,
           .server_version = pinned_server,

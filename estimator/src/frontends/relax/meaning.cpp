@@ -54,6 +54,12 @@ class Teller {
     again("cluster.gpus_per_node", t_.own.whole_or("num_gpus_per_node", 8),
           t_.own.given("num_gpus_per_node") ? ToldBy::stated : ToldBy::defaults, kArguments);
     again("job.mode", std::string(mode()), ToldBy::derived, "--colocate, --fully-async, --hybrid");
+    // docker/patch/megatron/20260915-4a4de8657.patch
+    if (t_.release.since("2026.09") && m_.trains)
+      t_.told.note(
+          Note::Level::warning, "--framework-version",
+          "layers are counted as those of Megatron 85bced0ae, which 2026.08 has: the Megatron of 2026.09, 4a4de8657, was "
+          "not executed");
     learner();
     for (const Forward& role : m_.apart) forward(role);
     if (m_.critic) critic();

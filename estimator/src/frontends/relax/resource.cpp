@@ -88,7 +88,7 @@ void take_batch(SlimeText& t) {
   const auto all = t.megatron.whole("global_batch_size");
   const std::int64_t samples = std::max<std::int64_t>(1, t.own.whole_or("n_samples_per_prompt", 1));
   if (t.own.has("rollout_batch_size") || !all || !t.release.since("2026.07")) return;
-  if (!t.own.text("loss_type").starts_with("sft"))
+  if (t.own.text("loss_type") == "policy_loss")
     t.own.set("rollout_batch_size", *all / samples, t.megatron.place("global_batch_size"));
 }
 

@@ -31,6 +31,12 @@ struct Seen {
   std::int64_t samples() const { return o.whole_or("rollout_batch_size", 0) * o.whole_or("n_samples_per_prompt", 1); }
   bool estimator(std::string_view name) const { return rl() && o.text("advantage_estimator") == name; }
   bool reinforce() const { return rl() && o.text("advantage_estimator").starts_with("reinforce_plus_plus"); }
+  /// A budget that padding would exceed.
+  bool over_padding(const char* name) const {
+    const std::int64_t unit =
+        std::max<std::int64_t>(1, a.whole_or("tensor_model_parallel_size", 1)) * o.whole_or("data_pad_size_multiplier", 128);
+    return o.on("use_dynamic_batch_size") && unit > 0 && o.whole_or(name, 0) % unit != 0;
+  }
   bool under(const char* name, std::int64_t least) const { return o.whole(name).value_or(least) < least; }
   bool outside(const char* name, double least, double most) const {
     const double x = o.number(name, most);
@@ -44,7 +50,7 @@ struct Rule {
   bool (*broken)(const Seen&);
   const char *flag, *expected, *why;
 };
-constexpr const char *kAll = "", *kSft = "2026.07", *kLora = "2026.08";
+constexpr const char *kAll = "", *kSft = "2026.07", *kLora = "2026.08", *kPairs = "2026.09";
 constexpr const char* kAsks = "asks for it";
 constexpr const char* kRefuses = "refuses it";
 
@@ -148,13 +154,51 @@ constexpr Rule kRules[] = {
      "opd_kl_type", "reverse_kl or low_var_kl for sampled tokens", kAsks},
     {kSft, kAll,
      [](const Seen& s) {
-       return s.rl() && s.o.on("use_opd") && (s.o.number("opd_kl_coef", 1) != 0) == (s.o.number("opd_loss_coef", 0) != 0);
+       return s.rl() && s.o.on("use_opd") && !s.o.on("opd_fkl_entropy_gate") &&
+              (s.o.number("opd_kl_coef", 1) != 0) == (s.o.number("opd_loss_coef", 0) != 0);
      },
      "opd_kl_coef", "one of --opd-kl-coef and --opd-loss-coef other than 0", kAsks},
     {kSft, kAll,
      [](const Seen& s) { return s.o.has("opd_teacher_routes") && s.o.has("teacher_hf_checkpoint") && s.o.on("use_opd"); },
      "opd_teacher_routes", "nothing beside --teacher-hf-checkpoint", "takes only one of them"},
+    {kPairs, kAll,
+     [](const Seen& s) {
+       return s.rl() && s.o.on("use_opd") && s.o.on("opd_fkl_entropy_gate") &&
+              (s.o.number("opd_kl_coef", 1) == 0 || s.o.number("opd_loss_coef", 0) == 0);
+     },
+     "opd_loss_coef", "it and --opd-kl-coef other than 0 beside --opd-fkl-entropy-gate", kAsks},
+    {kPairs, kAll,
+     [](const Seen& s) {
+       return s.rl() && s.o.on("use_opd") && s.o.on("opd_fkl_entropy_gate") &&
+              s.o.text("opd_token_selection") != "teacher_topk" && s.o.text("opd_token_selection") != "union";
+     },
+     "opd_token_selection", "teacher_topk or union beside --opd-fkl-entropy-gate", kAsks},
+    {kPairs, kAll,
+     [](const Seen& s) {
+       return s.rl() && s.o.on("use_opd") && s.o.has("opd_student_eos_token_id") != s.o.has("opd_teacher_eos_token_id");
+     },
+     "opd_student_eos_token_id", "it and --opd-teacher-eos-token-id together", kAsks},
     // supervised training
+    {kPairs, kAll, [](const Seen& s) { return s.rl() && s.o.on("sft_async_prepack"); }, "sft_async_prepack",
+     "nothing without --loss-type sft", kRefuses},
+    {kPairs, kAll, [](const Seen& s) { return s.rl() && s.o.on("sft_train_data_prefetch"); }, "sft_train_data_prefetch",
+     "nothing without --loss-type sft", kRefuses},
+    {kPairs, kAll, [](const Seen& s) { return s.o.text("sft_training_mode") == "cpt" && s.o.text("loss_type") != "sft"; },
+     "sft_training_mode", "sft, or --loss-type sft beside cpt", kAsks},
+    {kPairs, kAll,
+     [](const Seen& s) { return s.o.text("sft_training_mode") == "cpt" && (s.o.has("label_key") || s.o.has("multimodal_keys")); },
+     "sft_training_mode", "sft beside --label-key or --multimodal-keys", "trains on plain texts then"},
+    {kPairs, kAll,
+     [](const Seen& s) { return s.o.text("sft_cpt_template") != "raw" && s.o.text("sft_training_mode") != "cpt"; },
+     "sft_cpt_template", "--sft-training-mode cpt beside it", kAsks},
+    {kPairs, kAll, [](const Seen& s) { return s.over_padding("max_tokens_per_gpu"); }, "max_tokens_per_gpu",
+     "a multiple of --tensor-model-parallel-size times --data-pad-size-multiplier", kAsks},
+    {kPairs, kAll, [](const Seen& s) { return s.over_padding("log_probs_max_tokens_per_gpu"); }, "log_probs_max_tokens_per_gpu",
+     "a multiple of --tensor-model-parallel-size times --data-pad-size-multiplier", kAsks},
+    {kPairs, kAll, [](const Seen& s) { return s.estimator("m2po") && s.m.run.context != 1; }, "advantage_estimator",
+     "another one beside context parallelism", kRefuses},
+    {kPairs, kAll, [](const Seen& s) { return s.o.on("save_lora_only") && s.o.whole_or("lora_rank", 0) < 1; }, "save_lora_only",
+     "--lora-rank beside it", kAsks},
     {kSft, kAll, [](const Seen& s) { return s.m.supervised && !s.o.has("prompt_data") && !s.o.has("custom_dataset_class_path"); },
      "prompt_data", "data of supervised training", kAsks},
     {kSft, kAll, [](const Seen& s) { return s.m.supervised && !s.o.on("use_dynamic_batch_size"); }, "use_dynamic_batch_size",
@@ -337,7 +381,13 @@ constexpr Rule kRules[] = {
 
 /// Switches and words that are not described, with the value that is.
 constexpr std::array kNotYet = std::to_array<NotYet>({
-    {"loss_type", "losses of your own", "policy_loss, sft_loss or sft-loss"},
+    {"loss_type", "losses of your own, or of reward models", "policy_loss, sft_loss, sft-loss or dpo"},
+    {"train_backend", "makers of images, which FSDP trains", "megatron"},
+    {"genrm_instances", "several generative reward models beside the job"},
+    {"use_rollout_indexer_replay", "an indexer's choices that are replayed"},
+    {"colocate_expert_weight_routing", "a weight update that sends experts to their owners alone"},
+    {"linear_cp_mode", "another way of sharing a context out among ranks of linear attention", "headwise"},
+    {"opd_fkl_entropy_gate", "a loss that the teacher's entropy gates"},
     {"defer_reward_to_post_process", "a judge that sleeps until all responses are there"},
     {"rollout_external", "servers that somebody else started"},
     {"rollout_external_engine_addrs", "servers that somebody else started"},

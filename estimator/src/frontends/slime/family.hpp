@@ -22,6 +22,15 @@ struct NotYet {
   const char* only = "";  ///< the words that are described; "": none, the flag must be off
 };
 
+/// A word that branches have and no state has, whose run memory does not tell from that of a word of the states.
+struct Branch {
+  const char* name;    ///< the argument: "advantage_estimator"
+  const char* word;    ///< "gdpo"
+  const char* flags;   ///< how its own flags begin; "": it has none
+  const char* source;  ///< where it was read
+  const char* what;    ///< what it does, and what it is counted as
+};
+
 /// A setting of the weight update, and the flag that says so.
 struct UpdateSetting {
   const char* knob;
@@ -39,6 +48,7 @@ struct Family {
   const FlagTable& (*flags)();
   std::span<const NotYet> not_yet;
   std::span<const NotYet> later = {};        ///< flags of states behind the table that change what is trained
+  std::span<const Branch> branches = {};     ///< words of branches that are read
   std::span<const std::string_view> beside;  ///< beginnings of flags for processes without a share in GPUs, or refused elsewhere
   std::string_view second_servers = {};      ///< how flags of its second servers begin, whose names are SGLang's behind it
   std::string_view (*loss)(Release) = nullptr;  ///< cross_entropy of a release; nullptr: slime's

@@ -495,9 +495,10 @@ class JobWriter {
       sets += o.whole_or("update_weights_interval", 1) == 1 ? 2 : 1;
       why = "keep_old_actor";
     }
-    if (o.text("sft_objective") == "dpo") {  // its reference
+    const bool by_loss = o.text("loss_type") == "dpo" && !o.on("dpo_reference_free");
+    if (by_loss || o.text("sft_objective") == "dpo") {  // its reference
       ++sets;
-      why = "sft_objective";
+      why = by_loss ? "loss_type" : "sft_objective";
     }
     if (o.has("enable_weights_backuper") && !o.on("enable_weights_backuper")) {
       sets = 0;

@@ -128,7 +128,7 @@ class Teller {
   void who_is_there() {
     if (t_.family->prepare != nullptr) t_.family->prepare(t_);
     const Own& o = t_.own;
-    m_.supervised = o.text("loss_type").starts_with("sft");
+    m_.supervised = o.text("loss_type").starts_with("sft") || o.text("loss_type") == "dpo" || o.text("loss_type") == "rm";
     m_.serves = !o.on("debug_train_only") && !o.has("load_debug_rollout_data");
     m_.trains = !o.on("debug_rollout_only");
     m_.colocated = o.on("colocate") && m_.serves && m_.trains;

@@ -138,20 +138,31 @@ class Reader {
                      fmt::format("{} {} is not known; read as {}, the newest that is", name(), asked, all.back()));
     return release(out);
   }
+  static bool chooses(const Flag& flag, const Chunk& c) {
+    const auto is_choice = [&](const std::string& word) {
+      return std::find(flag.choices.begin(), flag.choices.end(), word) != flag.choices.end();
+    };
+    return flag.choices.empty() || c.values.empty() || is_choice(c.values.front());
+  }
+  /// Has the release the flag, with that word behind it where any release has?
+  bool takes(std::size_t r, const Chunk& c) const {
+    if (megatron::find_flag(c.written) != nullptr || !known_in_any(table_, c.written)) return true;
+    const Flag* const flag = find_flag(release(r), c.written);
+    return flag != nullptr &&
+           (chooses(*flag, c) || std::none_of(table_.rows().begin(), table_.rows().end(),
+                                              [&](const Flag& row) { return row.name == flag->name && chooses(row, c); }));
+  }
   /// The newest release that has all flags that any release has; tagged ones first.
   Release guessed() {
-    const auto takes = [&](std::size_t r) {
-      return std::all_of(chunks_.begin(), chunks_.end(), [&](const Chunk& c) {
-        return megatron::find_flag(c.written) != nullptr || !known_in_any(table_, c.written) ||
-               find_flag(release(r), c.written) != nullptr;
-      });
+    const auto takes_all = [&](std::size_t r) {
+      return std::all_of(chunks_.begin(), chunks_.end(), [&](const Chunk& c) { return takes(r, c); });
     };
     std::size_t out = table_.usual();
     std::vector<std::size_t> order;
     for (std::size_t r = out + 1; r-- > 0;) order.push_back(r);
     for (std::size_t r = out + 1; r < table_.releases().size(); ++r) order.push_back(r);
     for (const std::size_t r : order)
-      if (takes(r)) {
+      if (takes_all(r)) {
         out = r;
         break;
       }
@@ -289,7 +300,8 @@ class Reader {
     if (values.empty() && flag.many != "*") return without_value(chunk, flag);
     Json list = Json::array();
     for (const std::string& text : values) {
-      const std::optional<Json> value = value_of(flag, text);
+      std::optional<Json> value = value_of(flag, text);
+      if (!value) value = of_branch(flag, text, chunk.written);
       if (!value) return wrong(chunk, fmt::format("'{}'", text), kind_of(flag), nearest(text, flag.choices));
       list.push_back(*value);
     }
@@ -326,6 +338,27 @@ class Reader {
     return Json(text);
   }
 
+  /// A word that a branch has.
+  std::optional<Json> of_branch(const Flag& flag, const std::string& text, const std::string& written) {
+    for (const Branch& row : out_.family->branches) {
+      if (flag.name != row.name || text != row.word) continue;
+      out_.told.note(Note::Level::warning, written,
+                     fmt::format("{} is of a branch, {}, and no state of {} has it: {}", text, row.source, name(), row.what));
+      return Json(text);
+    }
+    return std::nullopt;
+  }
+  /// A flag that goes with such a word.
+  bool of_branch(std::string_view written) const {
+    const auto all = out_.family->branches;
+    return std::any_of(all.begin(), all.end(), [&](const Branch& row) {
+      const std::string_view begin = row.flags;
+      return !begin.empty() && written.starts_with(begin) && std::any_of(chunks_.begin(), chunks_.end(), [&](const Chunk& c) {
+        return !c.values.empty() && c.values.front() == row.word;
+      });
+    });
+  }
+
   /// A word of a later state that is described.
   void later(const NotYet& row, const Chunk& chunk) {
     std::string key = row.name + 2;
@@ -336,6 +369,7 @@ class Reader {
   }
   void unknown(const Chunk& chunk) {
     if (is_patched(chunk.written)) return out_.patched.push_back(chunk.written);
+    if (of_branch(chunk.written)) return;
     for (const NotYet& row : out_.family->later)
       if (chunk.written == row.name) {
         if (!chunk.values.empty() && chunk.values.front() == row.only) return later(row, chunk);

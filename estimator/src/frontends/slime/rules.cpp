@@ -50,7 +50,7 @@ class Checker {
     if (t_.told.problems.size() > before) of_stray_words(before);
     const std::size_t theirs = t_.told.problems.size();
     not_yet();
-    if (m_.trains) megatron::refuse_unsupported(t_.megatron, m_.run, t_.told, described_flags(t_));
+    if (under_megatron()) megatron::refuse_unsupported(t_.megatron, m_.run, t_.told, described_flags(t_));
     for (std::size_t i = theirs; i < t_.told.problems.size(); ++i) t_.told.problems[i].kind = ProblemKind::not_supported;
   }
 
@@ -160,9 +160,14 @@ class Checker {
             fmt::format("a divisor of the {} GPUs of the servers", m_.rollout_gpus), "");
   }
 
+  /// Megatron's arguments mean nothing to another backend.
+  bool under_megatron() const {
+    const std::string backend = t_.own.text("train_backend");
+    return m_.trains && (backend.empty() || backend == "megatron");
+  }
   /// The framework calls Megatron's own checks. Its batches are no Megatron's.
   void of_megatron() {
-    if (!m_.trains) return;
+    if (!under_megatron()) return;
     megatron::Arguments& a = t_.megatron;
     megatron::check_layout(a, m_.run, megatron::Built::by_arguments, t_.told);
     megatron::check_stages(a, m_.run, t_.told);

@@ -39,24 +39,28 @@ bool norms_all_heads(const Architecture& a) {
 const std::array<Specification, 4>& specifications() {
   static const std::array<Specification, 4> all{{{"slime_plugins.models.qwen3_5",
                                                   "get_qwen3_5_spec",
+                                                  "0.2.3",
                                                   "linear attention of Qwen3.5",
                                                   true,
                                                   [](const Architecture& a) { return is_linear(a, true); },
                                                   {"spec", "attention_output_gate"}},
                                                  {"slime_plugins.models.qwen3_next",
                                                   "get_qwen3_next_spec",
+                                                  "0.2.2",
                                                   "linear attention of Qwen3-Next",
                                                   true,
                                                   [](const Architecture& a) { return is_linear(a, false); },
                                                   {"spec", "attention_output_gate"}},
                                                  {"slime_plugins.models.glm4",
                                                   "get_glm_spec",
+                                                  "0.2.0",
                                                   "norms behind both halves of a layer",
                                                   false,
                                                   norms_behind,
                                                   {"spec", "rotary_interleaved"}},
                                                  {"slime_plugins.models.minimax_m2",
                                                   "get_minimax_m2_layer_spec",
+                                                  "0.3.0",
                                                   "norms of all heads together",
                                                   false,
                                                   norms_all_heads,
@@ -73,12 +77,12 @@ bool is_patched(std::string_view flag) {
 
 bool is_made_by_bridge(const SlimeText& t) { return t.family->bridge_makes && t.own.text("megatron_to_hf_mode") == "bridge"; }
 
-// Of the releases whose image has Megatron 1dcf0dafa (docker/Dockerfile).
+// Of the releases whose image has Megatron core_v0.14.0, 3714d81d from 0.2.2 on, and 1dcf0dafa from 0.3.0 on (docker/Dockerfile).
 const Specification* specification_of(const SlimeText& t) {
-  if (!t.family->own_layers || !t.release.since("0.3.0")) return nullptr;
+  if (!t.family->own_layers) return nullptr;
   const std::vector<std::string> words = t.megatron.items("spec");
   for (const Specification& s : specifications())
-    if (words.size() == 2 && words[0] == s.module && words[1] == s.function) return &s;
+    if (words.size() == 2 && words[0] == s.module && words[1] == s.function && t.release.since(s.since)) return &s;
   return nullptr;
 }
 

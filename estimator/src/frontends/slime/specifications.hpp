@@ -12,8 +12,9 @@ namespace oomplan::slime {
 
 struct Specification {
   std::string_view module, function;
-  std::string_view what;  ///< the layers that it makes
-  bool text_alone;        ///< no tower, whatever the checkpoint has
+  std::string_view since;  ///< the first release whose layers were executed
+  std::string_view what;   ///< the layers that it makes
+  bool text_alone;         ///< no tower, whatever the checkpoint has
   bool (*fits)(const Architecture&);
   std::vector<std::string_view> flags;  ///< of Megatron, that are described beside it
 };
