@@ -9,6 +9,7 @@
 #include "frontends/made_models.hpp"
 #include "frontends/relax/guide.hpp"
 #include "frontends/relax/launched.hpp"
+#include "frontends/relax/loss.hpp"
 #include "frontends/relax/meaning.hpp"
 #include "frontends/relax/resource.hpp"
 #include "frontends/relax/rules.hpp"
@@ -98,7 +99,9 @@ const slime::FlagTable& flags() {
 /// docs/en/guide/dpo-training.md, 4108a8fd).
 constexpr slime::NotYet kLater[] = {
     {"--sft-objective", "training of a reward model, which a later Relax has", "dpo"},
-    {"--genrm-instances", "several generative reward models beside the job, which a later Relax has"},
+    {"--genrm-instances", "the generative reward models that it names", "*"},
+    {"--opd-fkl-entropy-gate", "the forward divergence over the teacher's most likely tokens, and sampled tokens in advantages",
+     "*"},
     {"--use-rollout-indexer-replay", "an indexer's choices that are replayed, which a later Relax has"},
 };
 /// docs/en/guide/oom-troubleshooting.md, 02c394de.
@@ -137,6 +140,7 @@ const slime::Family& family() {
                                    .tell = tell,
                                    .emptied_below = emptied_below,
                                    .update = update,
+                                   .learner = learner,
                                    .guide = guide_points,
                                    .guide_source = kGuide,
                                    .check = check};
