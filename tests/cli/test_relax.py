@@ -303,8 +303,31 @@ def test_preferences_of_a_later_state_are_refused(tmp_path: Path) -> None:
     assert "--sft-objective: found 'reward_model', expected nothing: not supported yet: training of a reward model" in refused(
         path
     )
-    path = changed(tmp_path, (COLOCATED, COLOCATED + """   --genrm-instances '{"a": {}}' \\\n"""))
-    assert "not supported yet: several generative reward models beside the job" in refused(path)
+
+
+def test_dropout_of_a_model_that_megatron_bridge_makes_is_passed_over(tmp_path: Path) -> None:
+    plain = changed(tmp_path, (COLOCATED, "   --colocate --megatron-to-hf-mode bridge \\\n"))
+    before = run("estimate", plain).stdout
+    path = changed(tmp_path, (COLOCATED, "   --colocate --megatron-to-hf-mode bridge --hidden-dropout 0.1 \\\n"))
+    assert run("estimate", path).stdout == before
+
+
+def test_tokens_of_a_server_may_be_stated(tmp_path: Path) -> None:
+    path = changed(tmp_path, (COLOCATED, "   --colocate --sglang-max-total-tokens 20480 \\\n"))
+    done = json.loads(run("estimate", "--json", path).stdout)
+    assert done["servers"][0]["kv_tokens_per_replica"] == 20480
+
+
+def test_a_classifiers_head_has_its_labels(tmp_path: Path) -> None:
+    def trained(flags: str) -> dict[str, Any]:
+        change = ('{"actor": [1, 8], "rollout": [1, 8]}', '{"actor": [1, 8], "sft": [1, 0]}')
+        path = changed(tmp_path, (COLOCATED, f"   --colocate --megatron-to-hf-mode bridge --loss-type sft {flags} \\\n"), change)
+        done = json.loads(run("estimate", "--json", path).stdout)
+        return {p["phase"]: p["by_category_bytes"] for p in done["gpus"][0]["phases"]}
+
+    plain, classes = trained(""), trained("--task-type seq_cls --num-labels 2")
+    assert classes["trainer.forward"].get("logits", 0) == 0 < plain["trainer.forward"]["logits"]
+    assert classes["trainer.load"]["weights"] >= plain["trainer.load"]["weights"] - (1 << 20)
 
 
 def test_a_misspelt_flag_changes_nothing_and_is_told(tmp_path: Path) -> None:

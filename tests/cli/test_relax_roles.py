@@ -215,6 +215,82 @@ def test_a_teacher_that_was_measured(tmp_path: Path, tokens: int, chunk: int, mi
     assert device == pytest.approx(mib << 20, rel=within)
 
 
+# ---- most likely tokens
+
+MOST_LIKELY = (
+    f"{TEACHER} --opd-token-selection {{chosen}} --opd-log-prob-top-k {{k}} --opd-kl-coef {{kl}} --opd-loss-coef {{loss}}"
+)
+
+
+def of_most_likely(tmp_path: Path, chosen: str, k: int, kl: float, loss: float, more: str = "") -> str:
+    return with_flags(tmp_path, split("teacher"), MOST_LIKELY.format(chosen=chosen, k=k, kl=kl, loss=loss) + more)
+
+
+def test_most_likely_tokens_of_a_rollout_lie_beside_its_training(tmp_path: Path) -> None:
+    path = of_most_likely(tmp_path, "student_topk", 16, 0.0, 1.0)
+    read = job(path)["actor"]
+    # 32 x 8 samples of 8,192 tokens on four data-parallel ranks
+    rows = 256 // 4 * 8192
+    assert (read["teacher_topk"], read["teacher_rows"], read["teacher_in_advantages"]) == (16, "512k", False)
+    held = {p["phase"]: p["by_category_bytes"] for p in estimated(path)["gpus"][0]["phases"]}
+    plain = estimated(with_flags(tmp_path, split("teacher"), TEACHER))["gpus"][0]
+    least = {p["phase"]: p["by_category_bytes"] for p in plain["phases"]}
+    columns = 8 * 16 * 9216  # of the micro-batch's tokens, which the gather keeps
+    assert held["actor.forward"]["inputs"] - least["actor.forward"]["inputs"] == 12 * 16 * rows + columns
+    assert held["actor.forward"]["logits"] >= 1.9 * least["actor.forward"]["logits"]
+
+
+def test_the_number_of_most_likely_tokens_has_no_effect_on_sampled_ones(tmp_path: Path) -> None:
+    read = job(of_most_likely(tmp_path, "student_sampled", 64, 1.0, 0.0))["actor"]
+    assert (read["teacher_topk"], read["teacher_rows"]) == (0, 0)
+
+
+def test_a_union_has_twice_as_many_and_advantages_keep_nothing(tmp_path: Path) -> None:
+    assert job(of_most_likely(tmp_path, "union", 16, 0.0, 1.0))["actor"]["teacher_topk"] == 32
+    assert job(of_most_likely(tmp_path, "student_topk", 16, 1.0, 0.0))["actor"]["teacher_in_advantages"] is True
+
+
+def test_the_entropys_gate_of_a_later_state_has_both_coefficients(tmp_path: Path) -> None:
+    path = of_most_likely(tmp_path, "teacher_topk", 16, 1.0, 1.0, " --opd-fkl-entropy-gate --opd-fkl-entropy-threshold 0.8")
+    assert job(path)["actor"]["teacher_topk"] == 16
+    without = of_most_likely(tmp_path, "teacher_topk", 16, 1.0, 1.0)
+    assert "expected one of --opd-kl-coef and --opd-loss-coef other than 0" in refused(without)
+
+
+# ---- several judges
+
+
+def test_judges_of_a_later_state_sit_behind_each_other(tmp_path: Path) -> None:
+    judges = json.dumps(
+        {
+            "quality": {"model_path": "Qwen/Qwen3-8B", "num_gpus": 2, "num_gpus_per_engine": 2},
+            "safety": {"model_path": "Qwen/Qwen3-4B", "num_gpus": 2, "engine_config": {"mem_fraction_static": 0.3}},
+        }
+    )
+    path = with_flags(tmp_path, split("genrm"), f"--genrm-instances '{judges}'")
+    read = job(path)
+    assert [(read[r]["model"], read[r]["layout"], read[r]["first_gpu"]) for r in ("reward", "reward_2")] == [
+        ("Qwen/Qwen3-8B", "t2", 4),
+        ("Qwen/Qwen3-4B", "d2", 6),
+    ]
+    assert (read["reward"]["mem_fraction_static"], read["reward_2"]["mem_fraction_static"]) == (0.7, 0.3)
+    seats = [
+        (group["gpus"], "reward.start" in order(group), "reward_2.start" in order(group)) for group in estimated(path)["gpus"]
+    ]
+    assert ([4, 5], True, False) in seats and ([6, 7], False, True) in seats
+
+
+# ---- search
+
+
+def test_a_job_with_a_teacher_is_searched_and_the_teacher_stays(tmp_path: Path) -> None:
+    path = with_flags(tmp_path, split("teacher"), f"{TEACHER} --teacher-sglang-mem-fraction-static 0.5")
+    done = run("search", path, "--keep", "1")
+    assert done.returncode == 0, done.stderr
+    assert "configurations judged by a lower bound" in done.stdout
+    assert "--teacher" not in done.stdout
+
+
 # ---- a critic
 
 

@@ -236,6 +236,9 @@ struct Megatron {
   bool entropy_loss = false;             ///< the entropy of an actor's tokens is part of its loss
   std::int64_t teacher_topk = 0;         ///< verl: the loss is over so many of the teacher's most likely tokens; 0: over none
   bool teacher_alone = false;            ///< ... and over nothing else: no log-probs are made
+  bool teacher_in_advantages = false;    ///< Relax: of teacher_topk tokens log-probs are made, which no loss takes
+  std::int64_t teacher_rows = 0;         ///< Relax: tokens of the rollout on a rank whose teacher_topk tokens lie on the GPU
+  std::int64_t labels = 0;               ///< Relax: classes of a head in place of the output layer; 0: it is a language model
   bool fp32_logits = false;              ///< AReaL: the output layer writes fp32 logits, and the loss over them
   std::int64_t head_chunk = 0;           ///< AReaL, fp32_logits: rows of the output layer that run at once, twice; 0: all
   std::int64_t log_probs_chunk = 0;      ///< rows of the logits that the loss takes at once; 0: all, under AReaL 1024
@@ -564,6 +567,7 @@ struct Server {
   double state_ratio = 0;         ///< mamba_full_memory_ratio; 0: the engine's own
   bool uniform_windows = false;   ///< sliding-window layers keep all tokens: disable_hybrid_kv_cache_manager, .._swa_memory
   Bytes kv_cache_bytes = 0;       ///< kv_cache_memory_bytes: the cache, whatever the share; 0: the share decides
+  std::int64_t total_tokens = 0;  ///< max_total_tokens: most that the cache holds of a replica; 0: what fits; SGLang
   std::int64_t page_tokens = 0;   ///< block_size, page_size; 0: the engine's own
   std::int64_t graph_batch = 0;   ///< largest captured batch: cuda_graph_max_bs, max_cudagraph_capture_size; 0: the engine's own
   std::int64_t draft_tokens = 0;  ///< guessed ahead: num_speculative_tokens; 0: none

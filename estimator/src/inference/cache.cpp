@@ -234,7 +234,8 @@ CachePool sglang_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& 
   // the tokens of cells of all layers first, then what their bytes give in two pools (_resolve_hybrid_swa_tokens)
   const Bytes both = full + sliding;
   const Bytes room = rest / both * both;
-  const std::int64_t capacity = static_cast<std::int64_t>(static_cast<double>(room) / cell);
+  std::int64_t capacity = static_cast<std::int64_t>(static_cast<double>(room) / cell);
+  if (f.most_tokens > 0) capacity = std::min(capacity, f.most_tokens);  // max_total_tokens, in front of pages and windows
   out.page_tokens = f.page_tokens;
   out.tokens = round_down(capacity, f.page_tokens);
   const std::int64_t windowed =

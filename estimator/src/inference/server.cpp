@@ -117,9 +117,10 @@ class Planner {
       const double each = f_.reserve_attention_data + (graph > 300 ? f_.reserve_attention_data_large : 0);
       reserve += each * graph * static_cast<double>(at_.attention_data);
     }
+    const std::int64_t captured = f_.most_tokens > 0 ? std::min(p_.batched_tokens, f_.most_tokens) : p_.batched_tokens;
     if (captures_prefill())
-      reserve += m_.mla ? f_.reserve_prefill_graphs_latent
-                        : f_.reserve_prefill_graph * static_cast<double>(prefill_sizes(p_.batched_tokens));
+      reserve +=
+          m_.mla ? f_.reserve_prefill_graphs_latent : f_.reserve_prefill_graph * static_cast<double>(prefill_sizes(captured));
     if (gpu > 60 * 1024) reserve = std::max(reserve, f_.reserve_floor);
     if (drafts()) reserve += f_.reserve_drafts;
     return std::round((gpu - reserve) / gpu * 1000) / 1000;

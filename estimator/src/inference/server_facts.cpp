@@ -165,6 +165,7 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, const Server& server,
   f.expandable_segments = server.expandable_segments;
   f.offloaded_weights = server.offloaded_weights;
   f.fixed_cache = server.kv_cache_bytes;
+  f.most_tokens = server.total_tokens;
   if (server.page_tokens > 0) f.page_tokens = server.page_tokens;
   f.redundant_experts = server.redundant_experts;
   if (server.graph_batch > 0) f.graph_batch = {server.graph_batch, server.graph_batch};

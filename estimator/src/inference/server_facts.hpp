@@ -122,6 +122,7 @@ struct ServerFacts {
   RequestRule request_rule = RequestRule::groups;
   CompressedCache compressed_cache = CompressedCache::none;
   Bytes fixed_cache = 0;         ///< the cache that was asked for, whatever the share; 0: the share decides
+  std::int64_t most_tokens = 0;  ///< SGLang: of the cache, however many fit; 0: all that do
   bool saver_covers_swa = true;  ///< the pool of sliding-window layers can be released
 };
 

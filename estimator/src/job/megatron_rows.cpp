@@ -174,9 +174,22 @@ std::vector<Knob> actor_loss_rows() {
           "Megatron of verl and slime: the entropy is part of the loss (entropy_coeff, --entropy-coef other than 0); of AReaL "
           "with fp32_logits (megatron.entropy_requires_grad)"),
       bounded(setting("teacher_topk", count, knob::count<&Megatron::teacher_topk>(), semantics,
-                      "verl's Megatron: the loss is the divergence from a teacher over so many of its most likely tokens "
-                      "(distillation_loss.topk with forward_kl_topk); 0: there is none"),
+                      "Megatron of verl and Relax: the loss is the divergence from a teacher over so many of its most likely "
+                      "tokens (distillation_loss.topk with forward_kl_topk; --opd-log-prob-top-k); 0: there is none"),
               {0, 4096}, "tokens"),
+      setting("teacher_in_advantages", flag, knob::flag<&Megatron::teacher_in_advantages>(), semantics,
+              "with teacher_topk, Relax's: advantages alone have the divergence; what is made of those tokens goes when the loss "
+              "is there (--opd-kl-coef)"),
+      bounded(
+          setting("teacher_rows", count, knob::count<&Megatron::teacher_rows>(), semantics,
+                  "with teacher_topk, Relax's: response tokens of a rollout on a rank, whose ids and log-probs lie on the GPU "
+                  "while it trains"),
+          {0, kTokenLimit.most}, "tokens"),
+      bounded(
+          setting("labels", count, knob::count<&Megatron::labels>(), semantics,
+                  "Relax's supervised training: classes of a head in place of the output layer (--num-labels with --task-type "
+                  "seq_cls); 0: a language model"),
+          {0, 1048576}, "labels"),
       setting("teacher_alone", flag, knob::flag<&Megatron::teacher_alone>(), semantics,
               "with teacher_topk: nothing else is part of the loss, and no log-probs are made (neither use_task_rewards nor "
               "use_policy_gradient, from verl 0.9 on)"),

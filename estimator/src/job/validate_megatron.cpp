@@ -148,8 +148,21 @@ class Checker {
           "verl's kernels take multiples of 128 (verl/utils/kernel/kernels.py)");
     if (m.entropy_loss && !t.loop.actor_loss && !slime && !areal)
       add("entropy_loss", "true", "false", "it is a setting of verl's Megatron, and of the loss of slime: cross_entropy: slime");
-    if (m.teacher_topk > 0 && !t.loop.actor_loss)
-      add("teacher_topk", fmt::format("{}", m.teacher_topk), "0", "it is a setting of verl's Megatron (forward_kl_topk)");
+    const bool by_samples =
+        m.loss == MegatronLoss::slime_sliced || m.loss == MegatronLoss::slime_samples || m.loss == MegatronLoss::slime_divided;
+    if (m.teacher_topk > 0 && !t.loop.actor_loss && (!by_samples || role_.kind != RoleKind::actor))
+      add("teacher_topk", fmt::format("{}", m.teacher_topk), "0",
+          "it is a setting of verl's Megatron (forward_kl_topk), and of Relax's actors");
+    const auto beside_topk = [&](std::string_view knob, bool set, std::string found) {
+      if (set && (m.teacher_topk == 0 || t.loop.actor_loss))
+        add(knob, std::move(found), "teacher_topk beside it, of Relax's actors", "it says where those tokens are");
+    };
+    beside_topk("teacher_in_advantages", m.teacher_in_advantages, "true");
+    beside_topk("teacher_rows", m.teacher_rows > 0, fmt::format("{}", m.teacher_rows));
+    if (m.labels > 0 && (!t.loop.says_loss || role_.kind != RoleKind::trainer))
+      add("labels", fmt::format("{}", m.labels), "0", "it is a setting of Relax's supervised training");
+    if (m.labels > 0 && (t.lora.rank > 0 || m.mtp_layers > 0))
+      add("labels", fmt::format("{}", m.labels), "0", "not supported yet: classes beside adapters or multi-token prediction");
     if (m.teacher_topk > 0 && m.loss == MegatronLoss::verl_fused)
       add("teacher_topk", fmt::format("{}", m.teacher_topk), "0, or cross_entropy: unfused",
           "not supported yet: distillation by the teacher's most likely tokens beside verl's fused kernels");
@@ -164,8 +177,8 @@ class Checker {
       if (set && !areal) add(knob, std::move(found), "nothing", "it is a setting of AReaL's Megatron engine");
     };
     of_areal("fp32_logits", m.fp32_logits, "true");
-    const bool by_samples = m.loss == MegatronLoss::slime_sliced || m.loss == MegatronLoss::slime_samples;
-    if (m.head_chunk > 0 && !areal && (!by_samples || role_.kind != RoleKind::trainer))
+    if (m.head_chunk > 0 && !areal &&
+        (!by_samples || m.loss == MegatronLoss::slime_divided || m.labels > 0 || role_.kind != RoleKind::trainer))
       add("head_chunk_size", fmt::format("{}", m.head_chunk), "nothing",
           "it is a setting of AReaL's Megatron engine, and of Relax's supervised training");
     if (m.head_chunk > 0 && !areal && role_.architecture != nullptr && role_.architecture->tied)

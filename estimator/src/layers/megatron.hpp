@@ -23,6 +23,7 @@ namespace oomplan {
 struct ArealLoss {
   bool on = false;
   bool value = false;           ///< a critic: one number a token in place of the vocabulary
+  std::int64_t labels = 1;      ///< with `value`: so many numbers (Relax's classification)
   std::int64_t parts = 0;       ///< sequences that are copied out of the padding, at most three of them; 0: none are
   int chunks = 1;               ///< of logprobs_chunk_size rows: as many as are simulated; 0: all rows at once
   bool entropy = true;          ///< it is computed, as a metric; without chunks: before 0.5.0 SFT asks for log-probs alone

@@ -9,6 +9,9 @@
 // Distillation: compute_forward_kl_topk with _VocabParallelKLDivergence (verl/trainer/distillation/megatron/losses.py), the same
 // from 0.8 to 0.10. Executed: tests/data/executed_topk_losses.jsonl.
 //
+// Relax's most likely tokens: compute_log_probs_on_topk_token_ids and compute_policy_opd_loss (relax/utils/opd/opd_utils.py,
+// redai-studio/Relax 02bf712a and 92106a46). Executed: tests/data/executed_relax_topk.jsonl.
+//
 // Legend: K tokens of the micro-batch, or of a sample, M rows of a chunk, k of the teacher's most likely tokens for each.
 #include "layers/megatron_actor_losses.hpp"
 
@@ -305,13 +308,87 @@ Pair of_slices(Eager& g, const ActorLoss& o, const Tensor& rows) {
   return out;
 }
 
+/// The logarithm of the sum of exponentials: of two tensors of the logits' size one is kept, the other is a name of `names`.
+Tensor log_sum_of(Eager& g, const Tensor& logits, std::vector<Tensor>& names) {
+  names.push_back(per_row(g, logits, DType::fp32, "logits.max"));
+  Tensor shifted = g.make("top.shifted", logits.shape, DType::fp32, kLogits);
+  g.record(shifted, "SubBackward0", {&logits}, [](const Gradients& in) { return Gradients{in[0]}; });
+  Tensor total = per_row(g, logits, DType::fp32, "top.sum"), out = per_row(g, logits, DType::fp32, "top.log_sum");
+  const Tensor exponentials = g.make("top.exponentials", logits.shape, DType::fp32, kLogits);
+  if (g.will_record({&shifted})) {
+    const Saved kept = g.save(exponentials), sum = g.save(total);
+    g.record(out, "ExpBackward0", {&shifted}, [&g, kept, sum](const Gradients&) {
+      (void)sum.get();
+      return Gradients{gradient(g, "top.exponentials_backward", kept.get().shape, DType::fp32)};
+    });
+  }
+  names.push_back(std::move(shifted));
+  names.push_back(std::move(total));
+  names.push_back(out);
+  return out;
+}
+
+/// Log-probs of k tokens of every row: the gather keeps the logits, which nothing else does.
+Tensor log_probs_of_top(Eager& g, const Tensor& logits, std::int64_t k) {
+  const Shape top = with_last(logits.shape, Dim(k));
+  std::vector<Tensor> names;
+  const Tensor log_sum = log_sum_of(g, logits, names);
+  const auto made = [&](const char* name, DType dtype) { return g.make(name, top, dtype); };
+  const Tensor invalid = made("top.invalid", DType::boolean), safe = made("top.ids", DType::int64),
+               own = made("top.own", DType::boolean), columns = made("top.columns", DType::int64);
+  Tensor chosen = made("top.logits", DType::fp32);
+  if (g.will_record({&logits})) {
+    const Saved whole = g.save(logits), where = g.save(columns);
+    g.record(chosen, "GatherBackward0", {&logits}, [&g, whole, where](const Gradients&) {
+      (void)where.get();
+      return Gradients{gradient(g, "top.gather_backward", whole.get().shape, DType::fp32)};
+    });
+  }
+  const auto filled = [&g, &top](const Tensor& x, const Tensor& mask, const char* name) {
+    Tensor out = g.make(name, top, DType::fp32);
+    if (!g.will_record({&x})) return out;
+    const Saved kept = g.save(mask);
+    g.record(out, "MaskedFillBackward0", {&x}, [&g, kept](const Gradients&) {
+      return Gradients{gradient(g, "top.masked_backward", kept.get().shape, DType::fp32)};
+    });
+    return out;
+  };
+  Tensor masked = filled(chosen, made("top.foreign", DType::boolean), "top.masked");
+  chosen.reset();
+  Tensor shifted = made("top.log_probs", DType::fp32);
+  g.record(shifted, "SubBackward0", {&masked, &log_sum}, [&g, row = log_sum.shape](const Gradients& in) {
+    Tensor negative = gradient(g, "top.negative", in[0].shape, DType::fp32);
+    return Gradients{in[0], gradient(g, "top.log_sum_backward", row, DType::fp32)};
+  });
+  return filled(shifted, invalid, "top.student");
+}
+
+/// The reverse divergence with a tail. The others keep one number less for each of the k tokens, or up to five more.
+Tensor divergence_of_top(Eager& g, const Tensor& student, std::int64_t k) {
+  const Shape all = with_last(student.shape, Dim(k + 1));
+  Tensor out = per_row(g, student, DType::fp32, "top.divergence");
+  const Tensor teacher = g.make("top.teacher_with_tail", all, DType::fp32);
+  const Tensor with_tail = g.make("top.student_with_tail", all, DType::fp32);
+  const Tensor probabilities = g.make("top.probabilities", all, DType::fp32);
+  const Tensor differences = g.make("top.differences", all, DType::fp32);
+  if (!g.will_record({&student})) return out;
+  const Saved given = g.save(student), weights = g.save(probabilities), ratios = g.save(differences);
+  g.record(out, "OpdDivergenceBackward", {&student}, [&g, given, weights, ratios](const Gradients&) {
+    (void)given.get();
+    (void)weights.get();
+    Tensor of_ratios = gradient(g, "top.differences_backward", ratios.get().shape, DType::fp32);
+    return Gradients{gradient(g, "top.student_backward", given.get().shape, DType::fp32)};
+  });
+  return out;
+}
+
 /// slime up to 0.3.0: the entropy is a part of the graph, whatever its coefficient. Relax divides every sample's rows by the
 /// temperature when their turn comes; its entropy is as in slime_chunk.
 Tensor sampled_loss(Eager& g, const ActorLoss& o, const Tensor& given) {
   const bool sliced = o.kind == ActorLossKind::slime_sliced;
   const Tensor logits = o.temperature && !sliced ? scale(g, given, "logits.divided", kLogits) : given;
   const Dim rows = logits.shape[0] * B;
-  std::vector<Tensor> log_probs, entropies;
+  std::vector<Tensor> log_probs, entropies, top;
   Tensor rows_of_one;  // the loop's name: that of the sample before lasts until the next one's are there
   for (int i = 0; i < o.samples; ++i) {
     Tensor next = o.kind == ActorLossKind::slime_whole ? logits : rows_of_sample(g, o, logits);
@@ -320,11 +397,19 @@ Tensor sampled_loss(Eager& g, const ActorLoss& o, const Tensor& given) {
     const Pair of_sample = sliced ? of_slices(g, o, rows_of_one) : of_copies(g, o, rows_of_one);
     log_probs.push_back(of_sample.log_probs);
     if (o.entropy) entropies.push_back(of_sample.entropy);
+    if (o.topk > 0) top.push_back(log_probs_of_top(g, rows_of_one, o.topk));
   }
+  rows_of_one.reset();
   Tensor loss = mean_of_samples(g, std::move(log_probs), rows, "token_log_probs");
-  if (!o.entropy) return loss;
-  const Tensor entropy = mean_of_samples(g, std::move(entropies), rows, "entropy");
-  return sliced ? loss : sum_of(g, loss, entropy);
+  if (o.entropy) {
+    const Tensor entropy = mean_of_samples(g, std::move(entropies), rows, "entropy");
+    if (!sliced) loss = sum_of(g, loss, entropy);
+  }
+  if (top.empty() || o.topk_alone) return loss;
+  std::vector<Tensor> divergences;
+  divergences.reserve(top.size());
+  for (const Tensor& of_sample : top) divergences.push_back(divergence_of_top(g, of_sample, o.topk));
+  return sum_of(g, loss, mean_of_samples(g, std::move(divergences), rows, "top.divergence"));
 }
 
 /// sft_loss_function_chunked: rows of the output layer and their loss after another; all softmaxes stay. The next rows' logits

@@ -22,13 +22,13 @@ struct ActorLoss {
   bool temperature = false;       ///< slime: other than 1, so that logits are divided into a new tensor
   bool checkpoint = false;        ///< slime: --recompute-loss-function
   bool fused = false;             ///< verl: use_fused_kernels, from hidden states instead of logits
-  std::int64_t topk = 0;          ///< verl: of the teacher's most likely tokens, over which the loss goes; 0: it does not
-  bool topk_alone = false;        ///< ... and nothing else: no log-probs are made
-  bool undivided = false;         ///< verl before 0.6: no temperature, and no copy of the logits beside the entropy's
-  int chunks = 0;                 ///< slime: of --log-probs-chunk-size rows, as many as are simulated; 0: all rows at once
-  int samples = 1;                ///< by_samples: of K rows each; chunks are those of one of them
-  bool context = false;           ///< by_samples: of two parts of K rows each (context parallelism)
-  int head_chunks = 0;            ///< by_samples: of a sample, in which the output layer runs, too; 0: it runs before
+  std::int64_t topk = 0;    ///< verl, by_samples: of the teacher's most likely tokens, over which the loss goes; 0: it does not
+  bool topk_alone = false;  ///< verl: and nothing else, no log-probs are made; by_samples: no loss takes what is made of them
+  bool undivided = false;   ///< verl before 0.6: no temperature, and no copy of the logits beside the entropy's
+  int chunks = 0;           ///< slime: of --log-probs-chunk-size rows, as many as are simulated; 0: all rows at once
+  int samples = 1;          ///< by_samples: of K rows each; chunks are those of one of them
+  bool context = false;     ///< by_samples: of two parts of K rows each (context parallelism)
+  int head_chunks = 0;      ///< by_samples: of a sample, in which the output layer runs, too; 0: it runs before
   bool operator==(const ActorLoss&) const = default;
 };
 

@@ -168,16 +168,18 @@ Tensor whole_log_probs(Eager& g, const ChunkOptions& o, const Tensor& logits) {
   return neg(g, vocab_parallel_cross_entropy(g, divided), "token_log_probs");
 }
 
-/// ValueHead (areal/models/mcore/registry.py): a product of this rank's tokens, which are gathered in fp32.
+/// ValueHead (areal/models/mcore/registry.py), or LinearForLastLayer of several columns (relax/utils/training/ppo_utils.py): a
+/// product of this rank's tokens, which are gathered in fp32.
 Tensor values(Eager& g, const ChunkOptions& o, const Tensor& hidden) {
-  Tensor narrow = g.make("values", {S, B, 1}, DType::bf16);
+  const Dim columns(o.areal.labels);
+  Tensor narrow = g.make("values", {S, B, columns}, DType::bf16);
   const bool recorded = g.will_record({&hidden});
   Saved saved = recorded ? g.save(hidden) : Saved();
   g.record(narrow, "MmBackward0", {&hidden},
            [&g, saved](const Gradients&) { return Gradients{gradient(g, "values_backward", saved.get().shape, DType::bf16)}; });
   Tensor wide = to(g, std::move(narrow), DType::fp32, "values.fp32");
   if (!o.te.sequence_parallel || o.te.tensor == 1) return wide;
-  Tensor gathered = g.make("values.gathered", {o.te.whole(), B, 1}, DType::fp32);
+  Tensor gathered = g.make("values.gathered", {o.te.whole(), B, columns}, DType::fp32);
   const Shape local = wide.shape;
   g.record(gathered, "GatherFromSequenceParallelRegion", {&wide},
            [&g, local](const Gradients&) { return Gradients{gradient(g, "values_backward.scattered", local, DType::fp32)}; });

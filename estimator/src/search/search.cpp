@@ -470,7 +470,7 @@ namespace {
 /// AReaL's file says other layouts than these points.
 bool leads_on_megatron(const Job& job) {
   const auto leader = std::find_if(job.roles.begin(), job.roles.end(), [](const Role& r) { return !r.serves() && learns(r); });
-  const auto serve = std::count_if(job.roles.begin(), job.roles.end(), [](const Role& r) { return r.serves(); });
+  const auto serve = std::count_if(job.roles.begin(), job.roles.end(), [](const Role& r) { return is_searched_server(r); });
   return leader != job.roles.end() && leader->engine == EngineKind::megatron && !leader->trainer.loop.loss_by_sequence &&
          serve <= 1;
 }

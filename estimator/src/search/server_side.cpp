@@ -3,14 +3,17 @@
 #include <algorithm>
 
 #include "estimate/role_program.hpp"
+#include "job/role_names.hpp"
 #include "job/stored_weights.hpp"
 
 namespace oomplan {
 
+bool is_searched_server(const Role& r) { return r.serves() && !does_as_its_engine(r.kind); }
+
 ServerSide::ServerSide(const Job& job, const Catalog& catalog, const std::vector<RoleRun>& runs)
     : job_(job), gpu_(catalog.gpu(job.cluster.gpu)) {
   for (const auto& r : runs)
-    if (r.role->serves()) run_ = &r;
+    if (is_searched_server(*r.role)) run_ = &r;
   if (run_ == nullptr) return;
   cost_ = cost_of(*run_->role->architecture);
   Server fp8 = run_->role->server;

@@ -23,9 +23,12 @@ struct ServerVerdict {
   int shape = 0;    ///< equal: they differ only in how much is spent
 };
 
+/// Judges and teachers stay as they are stated.
+bool is_searched_server(const Role&);
+
 class ServerSide {
  public:
-  /// REQUIRES: job and runs outlive this; at most one role serves.
+  /// REQUIRES: job and runs outlive this; at most one role is a searched server.
   ServerSide(const Job&, const Catalog&, const std::vector<RoleRun>& runs);
   bool empty() const { return run_ == nullptr; }
   const Role& role() const { return *run_->role; }

@@ -79,6 +79,8 @@ class MegatronEngine {
     }
     gathered_ = resident("output_layer_gather_buffer", stage.gathered, Category::communication);
     tables_ = resident("rotary_tables", stage.tables, Category::buffers);
+    batch_ = resident("most_likely_tokens_of_the_rollout", stage.batch, Category::inputs);
+    replaced_head_ = resident("output_layer_of_the_checkpoint", stage.replaced_head, Category::weights);
     placeholders_ = resident("placeholder_gradients", stage.placeholders, Category::gradients);
     deferred_ = sites_.site("", "deferred_logits_gradient", stage.deferred, Category::gradients, Holder::autograd);
     input_ = sites_.site("", "stage_input", stage.hidden, Category::communication, Holder::communication);
@@ -94,6 +96,7 @@ class MegatronEngine {
   ~MegatronEngine() { held_.close(); }
 
   void load() {
+    r_.alloc(replaced_head_);
     make(weights_);
     if (!stage_.copies_in_8_bits) make(in_8_bits_);
     make(gradients_);
@@ -105,9 +108,11 @@ class MegatronEngine {
     r_.free(copies_);
     r_.free(host_copies_);
     r_.alloc(host_weights_);
+    r_.free(replaced_head_);
   }
   /// All micro-batches of a step. `micro_batches`: how many of them are played (see played_micro_batches).
   void passes(std::int64_t micro_batches, const Told& told) {
+    hold_batch();
     told_ = &told;
     deferring_ = 0;
     micro_batches_ = micro_batches;
@@ -171,6 +176,7 @@ class MegatronEngine {
   /// when the next one takes its name.
   void forward_passes(std::int64_t micro_batches) {
     if (!started_) start();
+    hold_batch();
     for (std::int64_t m = 0; m < std::min<std::int64_t>(2, micro_batches); ++m)
       for (std::size_t c = 0; c < forward_players_.size(); ++c) {
         chunks_[c].decoder_input = received(forward_input_, stage_.receives[c]);
@@ -206,6 +212,7 @@ class MegatronEngine {
     r_.free(denominators_);
     r_.alloc(passing_);
     r_.free(passing_);
+    if (std::exchange(holds_batch_, false)) r_.free(batch_);
   }
 
  private:
@@ -291,6 +298,9 @@ class MegatronEngine {
     const bool in_8_bits = stage_.pauses_whole && (started_ || !stage_.copies_in_8_bits);
     if (in_8_bits) out.push_back(&in_8_bits_);
     return out;
+  }
+  void hold_batch() {
+    if (!std::exchange(holds_batch_, true)) r_.alloc(batch_);
   }
   void drop(const OfParts& tensors) {
     for (const auto& [site, count] : tensors.sites)
@@ -572,7 +582,7 @@ class MegatronEngine {
   std::vector<Chunk> chunks_;
   std::vector<Held> waiting_inputs_;
   OfParts weights_, in_8_bits_, gradients_, masters_, states_, wide_gradients_;
-  SiteRef widened_, denominators_, workspace_, gathered_, tables_, placeholders_;
+  SiteRef widened_, denominators_, workspace_, gathered_, tables_, placeholders_, batch_, replaced_head_;
   SiteRef host_weights_, paused_, paused_states_, paused_rest_, parked_weights_, parked_masters_, parked_states_;
   bool was_paused_ = false, states_were_paused_ = false;
   bool weights_parked_ = false, gradients_gone_ = false, optimizer_parked_ = false, states_parked_ = false;
@@ -581,7 +591,7 @@ class MegatronEngine {
   SiteRef input_, forward_input_, input_gradient_, output_, output_gradient_, deferred_;
   const Told* told_ = nullptr;
   std::int64_t micro_batches_ = 1, waiting_ = 0, deferring_ = 0;
-  bool has_states_ = false, has_wide_gradients_ = false, has_placeholders_ = false, started_ = false;
+  bool has_states_ = false, has_wide_gradients_ = false, has_placeholders_ = false, started_ = false, holds_batch_ = false;
 };
 
 /// forward_backward_pipelining_without_interleaving. A gradient that comes in is allocated by the pass that it starts; from the

@@ -246,7 +246,7 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
   if (chunk.mtp == 0) to.shapes = shapes;  // what does not run has no placeholders
   if (!chunk.last) return;
   if (chunk.areal.value) {
-    to.dense.push_back({a.hidden});
+    to.dense.push_back({a.hidden * chunk.areal.labels});
     return;
   }
   to.shapes.insert({rows, a.hidden});

@@ -361,6 +361,17 @@ void count_slime_rows(MegatronStage& s, const SlimeCut& cut, std::int64_t contex
   if (cut.kind == ActorLossKind::slime) s.head_chunks = s.counts.n = cut.chunks;
   s.counts.m = ceil_div(cut.rows, cut.chunks);
 }
+/// Relax puts the whole rollout's ids and log-probs of most likely tokens on the GPU (restore_opd_topk_rollout_fields,
+/// relax/utils/opd/opd_main_worker.py, 02bf712a); a classifier's own output layer is there until the checkpoint is loaded
+/// (release_sequence_classification_lm_heads, relax/utils/training/ppo_utils.py, the same).
+void hold_for_loss(MegatronStage& s, const Architecture& a, const Trainer& t, const ChunkOptions& last) {
+  const std::int64_t numbers = t.megatron.teacher_rows * t.megatron.teacher_topk;
+  s.batch = bytes_of(numbers, DType::int64) + (t.megatron.teacher_in_advantages ? 2 : 1) * bytes_of(numbers, DType::fp32);
+  const bool shares = a.tied && last.first;
+  if (t.megatron.labels > 0 && last.last && made_by_bridge(t) && !shares)
+    s.replaced_head = bytes_of(last.padded_vocab / last.te.tensor * a.hidden, DType::bf16);
+}
+
 /// Nothing is kept for backward: checkpoints run their layers as they are. verl computes the entropy of the actor's old
 /// log-probs, whatever its loss is made of, and not of the reference's (verl/workers/megatron_workers.py: compute_log_prob, 0.7).
 ChunkOptions without_gradients(ChunkOptions o, bool trains) {
@@ -518,6 +529,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     }
     if (const auto cut = slime_cut(t, use)) o.actor = slime_loss(t, *cut, use.supervised);
     if ((t.loop.actor_loss || t.loop.says_loss) && use.critic) o.areal = {.on = true, .value = true};  // the same value head
+    if (t.megatron.labels > 0) o.areal = {.on = true, .value = true, .labels = t.megatron.labels};
     if (t.loop.actor_loss && !use.critic)
       o.actor = ActorLoss{.kind = ActorLossKind::verl,
                           .entropy = t.megatron.entropy_loss,
@@ -569,8 +581,8 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     if (is_local(chunk)) s.gathered = std::max(s.gathered, shared_buffer(a, chunk, s.counts.b, whole));
     // the output layer's, and that of adapters that gather their input again; a frozen output layer gathers without the buffer
     const bool adapters = chunk.adapters.regathers && (chunk.adapters.qkv || chunk.adapters.fc1);
-    const bool fused = chunk.actor && chunk.actor->fused;
-    if (te.sequence_parallel && (chunk.adapters ? adapters : chunk.last && !fused))
+    const bool fused = chunk.actor && chunk.actor->fused, classifies = t.megatron.labels > 0;
+    if (te.sequence_parallel && (chunk.adapters ? adapters : chunk.last && !fused && !classifies))
       s.gathered = std::max(s.gathered, bytes_of(s.counts.b * whole * a.hidden, DType::bf16));
   }
   if (t.megatron.defer_wgrad && chunks.back().last)
@@ -612,6 +624,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   if (use.trains && te.tensor > 1 && tower_of_transformers(a, chunks.front()))
     s.averaged = bytes_of(tower_elements(a, chunks.front()), t.reduce);
   s.placeholders = n.placeholders;
+  hold_for_loss(s, a, t, chunks.back());
   // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes, sm90 and later
   s.workspace = multiplies_with_te(a, chunks) ? 32 * kMiB + kKiB : 0;
   bool grouped = false;

@@ -118,6 +118,8 @@ struct MegatronStage {
   Bytes routing = 0;                      ///< what the dispatchers of all layers keep of the last tokens: probabilities and map
   std::vector<LastRouting> permutations;  ///< of each chunk
   Bytes gathered = 0;                     ///< the buffer in which output layers gather their input
+  Bytes batch = 0;                        ///< of the rollout, from its first pass to the optimizer's step
+  Bytes replaced_head = 0;                ///< an output layer that is there while the checkpoint is loaded
   Bytes deferred = 0;                     ///< of a micro-batch whose output layer's gradient waits: the logits' and the input
   std::int64_t deferrals = 0;             ///< of how many micro-batches of a step
   Bytes tables = 0;                       ///< rotary tables, one for each chunk

@@ -32,7 +32,7 @@ SlimeCut in_chunks(const Trainer& t, const MegatronUse& use, SlimeCut out) {
 
 std::optional<SlimeCut> slime_cut(const Trainer& t, const MegatronUse& use) {
   SlimeCut out;
-  if (use.critic) return std::nullopt;  // its loss takes one number a token
+  if (use.critic || t.megatron.labels > 0) return std::nullopt;  // their losses take few numbers a token
   switch (t.megatron.loss) {
     case MegatronLoss::slime:
       break;
@@ -68,6 +68,8 @@ ActorLoss slime_loss(const Trainer& t, const SlimeCut& cut, bool supervised) {
           .entropy_gradient = m.entropy_loss,
           .temperature = m.rollout_temperature != 1 || m.loss == MegatronLoss::slime_divided,
           .checkpoint = m.recompute_loss,
+          .topk = m.teacher_topk,
+          .topk_alone = m.teacher_in_advantages,
           .chunks =
               cut.head ? 0 : static_cast<int>(simulates_chunks(t, cut.kind) ? cut.chunks : std::min<std::int64_t>(4, cut.chunks)),
           .samples = static_cast<int>(cut.samples),

@@ -9,6 +9,7 @@
 #include "frontends/made_models.hpp"
 #include "frontends/relax/guide.hpp"
 #include "frontends/relax/launched.hpp"
+#include "frontends/relax/loss.hpp"
 #include "frontends/relax/meaning.hpp"
 #include "frontends/relax/resource.hpp"
 #include "frontends/relax/rules.hpp"
@@ -100,7 +101,9 @@ const slime::FlagTable& flags() {
 /// docs/en/guide/dpo-training.md, 4108a8fd).
 constexpr slime::NotYet kLater[] = {
     {"--sft-objective", "training of a reward model, which a later Relax has", "dpo"},
-    {"--genrm-instances", "several generative reward models beside the job, which a later Relax has"},
+    {"--genrm-instances", "the generative reward models that it names", "*"},
+    {"--opd-fkl-entropy-gate", "the forward divergence over the teacher's most likely tokens, and sampled tokens in advantages",
+     "*"},
     {"--use-rollout-indexer-replay", "an indexer's choices that are replayed, which a later Relax has"},
     // relax/utils/mixture_lora.py, redai-infra/Relax 07d7905b: all experts' outputs of all tokens lie in one tensor
     {"--lora-num-experts", "mixtures of adapters, which a branch of Relax has", "1"},
@@ -153,6 +156,7 @@ const slime::Family& family() {
                                    .tell = tell,
                                    .emptied_below = emptied_below,
                                    .update = update,
+                                   .learner = learner,
                                    .guide = guide_points,
                                    .guide_source = kGuide,
                                    .check = check};

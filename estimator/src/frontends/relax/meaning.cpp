@@ -184,6 +184,7 @@ class Teller {
   }
 
   void genrm() {
+    if (t_.own.has("genrm_instances")) return judges();
     if (!t_.own.has("genrm_model_path")) return;
     if (!r_.has("genrm"))
       return t_.told.note(Note::Level::warning, t_.own.place("genrm_model_path"),
@@ -193,6 +194,17 @@ class Teller {
     flag("roles.genrm.gpus", t_.own.whole_or("genrm_num_gpus", 1), "genrm_num_gpus");
     flag("roles.genrm.layout.tp", t_.own.whole_or("genrm_num_gpus_per_engine", 1), "genrm_num_gpus_per_engine");
     again("roles.genrm.placement", m_.colocated ? "shares:actor" : "own", ToldBy::code, kController);
+  }
+  void judges() {
+    for (const Served& server : m_.beside) {
+      if (server.kind != RoleKind::reward) continue;
+      const std::string r = fmt::format("roles.{}.", server.name);
+      flag(r + "model", server.model, "genrm_instances");
+      again(r + "engine", "sglang", ToldBy::code, "relax/components/genrm.py");
+      flag(r + "gpus", server.gpus, "genrm_instances");
+      flag(r + "layout.tp", server.engine_gpus, "genrm_instances");
+      again(r + "placement", m_.colocated ? "shares:actor" : "own", ToldBy::code, kController);
+    }
   }
   void teacher() {
     if (!starts_teacher(t_, r_)) return;

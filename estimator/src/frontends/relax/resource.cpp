@@ -128,7 +128,9 @@ bool starts_teacher(const SlimeText& t, const Resource& r) {
          (o.has("teacher_hf_checkpoint") || o.has("opd_teacher_routes"));
 }
 
-bool starts_judge(const SlimeText& t, const Resource& r) { return t.own.has("genrm_model_path") && r.has("genrm"); }
+bool starts_judge(const SlimeText& t, const Resource& r) {
+  return (t.own.has("genrm_model_path") || t.own.has("genrm_instances")) && r.has("genrm");
+}
 
 bool critic_shares(const SlimeText& t, const Resource& r) {
   const auto critic = r.roles.find("critic"), actor = r.roles.find("actor");

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "frontends/relax/loss.hpp"
 #include "frontends/relax/resource.hpp"
 #include "frontends/relax/servers.hpp"
 #include "frontends/slime/meaning.hpp"
@@ -22,6 +23,7 @@ using slime::SlimeText;
 
 /// What a rule looks at.
 struct Seen {
+  const SlimeText& t;
   const Own& o;
   const megatron::Arguments& a;
   const SlimeMeaning& m;
@@ -154,25 +156,34 @@ constexpr Rule kRules[] = {
      "opd_kl_type", "reverse_kl or low_var_kl for sampled tokens", kAsks},
     {kSft, kAll,
      [](const Seen& s) {
-       return s.rl() && s.o.on("use_opd") && !s.o.on("opd_fkl_entropy_gate") &&
+       return s.rl() && s.o.on("use_opd") && !gates_by_entropy(s.t) &&
               (s.o.number("opd_kl_coef", 1) != 0) == (s.o.number("opd_loss_coef", 0) != 0);
      },
      "opd_kl_coef", "one of --opd-kl-coef and --opd-loss-coef other than 0", kAsks},
     {kSft, kAll,
-     [](const Seen& s) { return s.o.has("opd_teacher_routes") && s.o.has("teacher_hf_checkpoint") && s.o.on("use_opd"); },
-     "opd_teacher_routes", "nothing beside --teacher-hf-checkpoint", "takes only one of them"},
-    {kPairs, kAll,
      [](const Seen& s) {
-       return s.rl() && s.o.on("use_opd") && s.o.on("opd_fkl_entropy_gate") &&
+       return s.rl() && s.o.on("use_opd") && gates_by_entropy(s.t) &&
               (s.o.number("opd_kl_coef", 1) == 0 || s.o.number("opd_loss_coef", 0) == 0);
      },
      "opd_loss_coef", "it and --opd-kl-coef other than 0 beside --opd-fkl-entropy-gate", kAsks},
-    {kPairs, kAll,
+    {kSft, kAll,
      [](const Seen& s) {
-       return s.rl() && s.o.on("use_opd") && s.o.on("opd_fkl_entropy_gate") &&
-              s.o.text("opd_token_selection") != "teacher_topk" && s.o.text("opd_token_selection") != "union";
+       const std::string chosen = s.o.text("opd_token_selection");
+       return s.rl() && s.o.on("use_opd") && gates_by_entropy(s.t) && chosen != "teacher_topk" && chosen != "union";
      },
      "opd_token_selection", "teacher_topk or union beside --opd-fkl-entropy-gate", kAsks},
+    // compute_opd_kl has summed over the tokens of a row when compute_opd_kl_topk does: numbers without a dimension, which
+    // torch.cat does not take
+    {kSft, kAll,
+     [](const Seen& s) {
+       return s.rl() && takes_most_likely(s.t) && !in_advantages(s.t) && !gates_by_entropy(s.t) &&
+              s.o.text("opd_kl_type") == "low_var_kl";
+     },
+     "opd_kl_type", "reverse_kl, forward_kl or jsd for most likely tokens in the loss",
+     "fails with it: the sums of its rows are summed up once more"},
+    {kSft, kAll,
+     [](const Seen& s) { return s.o.has("opd_teacher_routes") && s.o.has("teacher_hf_checkpoint") && s.o.on("use_opd"); },
+     "opd_teacher_routes", "nothing beside --teacher-hf-checkpoint", "takes only one of them"},
     {kPairs, kAll,
      [](const Seen& s) {
        return s.rl() && s.o.on("use_opd") && s.o.has("opd_student_eos_token_id") != s.o.has("opd_teacher_eos_token_id");
@@ -334,9 +345,8 @@ constexpr Rule kRules[] = {
     {kLora, kAll, [](const Seen& s) { return s.estimator("reinforce_plus_plus") && s.o.text("kl_loss_type") != "k1"; },
      "kl_loss_type", "k1 beside --advantage-estimator reinforce_plus_plus", kAsks},
     {kLora, kAll,
-     [](const Seen& s) {
-       return s.estimator("reinforce_plus_plus") && (s.o.on("use_kl_loss") || s.o.number("kl_loss_coef", 0) != 0);
-     },
+     [](const Seen&
+            s) { return s.estimator("reinforce_plus_plus") && (s.o.on("use_kl_loss") || s.o.number("kl_loss_coef", 0) != 0); },
      "use_kl_loss", "nothing beside --advantage-estimator reinforce_plus_plus",
      "refuses it: the penalty is a part of the reward"},
     {kLora, kAll,
@@ -379,15 +389,30 @@ constexpr Rule kRules[] = {
      "nothing beside --prefill-num-servers", "takes only one of them"},
 };
 
+/// The teacher's, or the student's own, in the loss or in the advantages. What --opd-type megatron and 2026.05 make of them was
+/// not read, and in advantages the teacher's own are asked of the rollout's servers, too (student_at_teacher,
+/// relax/utils/opd/opd_main_worker.py).
+bool describes_most_likely(const SlimeText& t) {
+  const Own& o = t.own;
+  const std::string chosen = o.text("opd_token_selection");
+  if (!o.on("use_opd")) return true;
+  if (!t.release.since("2026.07") || o.text("opd_type") != "sglang" || o.on("allgather_cp")) return false;
+  return !takes_most_likely(t) || !in_advantages(t) || chosen == "student_topk";
+}
+/// Of a whole model without adapters.
+bool describes_classes(const SlimeText& t) {
+  const Own& o = t.own;
+  return o.text("loss_type") == "sft" && o.whole_or("lora_rank", 0) == 0 && !o.on("sft_chunked_logits") &&
+         !o.on("enable_mtp_training") && !o.has("sft_predict_interval") && !o.on("multimodal_keys");
+}
+
 /// Switches and words that are not described, with the value that is.
 constexpr std::array kNotYet = std::to_array<NotYet>({
     {"loss_type", "losses of your own, or of reward models", "policy_loss, sft_loss, sft-loss or dpo"},
     {"train_backend", "makers of images, which FSDP trains", "megatron"},
-    {"genrm_instances", "several generative reward models beside the job"},
     {"use_rollout_indexer_replay", "an indexer's choices that are replayed"},
     {"colocate_expert_weight_routing", "a weight update that sends experts to their owners alone"},
     {"linear_cp_mode", "another way of sharing a context out among ranks of linear attention", "headwise"},
-    {"opd_fkl_entropy_gate", "a loss that the teacher's entropy gates"},
     {"defer_reward_to_post_process", "a judge that sleeps until all responses are there"},
     {"rollout_external", "servers that somebody else started"},
     {"rollout_external_engine_addrs", "servers that somebody else started"},
@@ -399,8 +424,8 @@ constexpr std::array kNotYet = std::to_array<NotYet>({
     {"mtp_only_training", "multi-token prediction that is trained alone"},
     {"allgather_cp", "context parallelism by all-gathers"},
     {"custom_model_provider_path", "a model of your own code"},
-    {"task_type", "classification", "causal_lm"},
-    {"opd_log_prob_top_k", "the teacher's most likely tokens in the loss", ""},
+    {"task_type", "classification of a model with adapters, images or predictions", "causal_lm", describes_classes},
+    {"opd_log_prob_top_k", "most likely tokens in advantages, of Megatron's teachers, or of 2026.05", "", describes_most_likely},
 });
 
 class Checker {
@@ -411,7 +436,7 @@ class Checker {
     if (!t_.own.has("hf_checkpoint")) wrong("hf_checkpoint", "nothing", "the checkpoint of the model", itself(kAsks));
     batch();
     resource();
-    const Seen seen{t_.own, t_.megatron, m_, r_};
+    const Seen seen{t_, t_.own, t_.megatron, m_, r_};
     for (const Rule& rule : kRules) {
       const std::string_view first = rule.first, until = rule.until;
       if ((!first.empty() && !t_.release.since(first)) || (!until.empty() && t_.release.since(until)) || !rule.broken(seen))
@@ -421,12 +446,15 @@ class Checker {
     longest_sample();
     shared_servers();
     objects();
+    instances();
     beside();
   }
 
  private:
   static std::string itself(std::string_view does) { return fmt::format("Relax itself {}", does); }
-  bool of_megatron(const char* name) const { return slime::flag_named(t_.release, name) == nullptr; }
+  bool of_megatron(const char* name) const {
+    return slime::flag_named(t_.release, name) == nullptr && !t_.own.given(name);  // given: of a later state
+  }
   std::string place(const char* name) const { return of_megatron(name) ? t_.megatron.place(name) : t_.own.place(name); }
   void wrong(const char* name, std::string found, std::string expected, std::string why) {
     t_.told.add(place(name), std::move(found), std::move(expected), std::move(why));
@@ -500,11 +528,13 @@ class Checker {
       return wrong("advantage_estimator", "'ppo'", "another estimator beside a judge or teacher with --colocate",
                    itself("counts the critic's GPUs beside the actor's, where there are none"));
     if (starts_judge(t_, r_)) {
-      const std::int64_t judge = t_.own.whole_or("genrm_num_gpus", 1);
+      std::int64_t judge = 0;
+      for (const Judge& one : judges_of(t_)) judge += one.gpus;
       const bool split = m_.rollout_gpus + judge == m_.actor_gpus,
                  all = m_.rollout_gpus == m_.actor_gpus && judge == m_.actor_gpus;
       if (!split && !all)
-        wrong("genrm_num_gpus", fmt::format("{} beside {} of the servers", judge, m_.rollout_gpus),
+        wrong(t_.own.has("genrm_instances") ? "genrm_instances" : "genrm_num_gpus",
+              fmt::format("{} beside {} of the servers", judge, m_.rollout_gpus),
               fmt::format("{} together, or {} each", m_.actor_gpus, m_.actor_gpus), itself("shares the actor's GPUs out"));
     }
     if (starts_teacher(t_, r_) && m_.rollout_gpus + r_.gpus("teacher") != m_.actor_gpus)
@@ -517,6 +547,26 @@ class Checker {
     for (const char* name : {"genrm_engine_config", "genrm_sampling_config"})
       if (t_.own.given(name) && object_of(t_, name) == nullptr)
         wrong(name, found(name), "an object of JSON, in quotation marks of the shell", itself(kAsks));
+  }
+  /// _resolve_genrm_instances and _validate_genrm_resource_config of a later relax/utils/arguments.py, as
+  /// tests/utils/test_arguments_genrm_instances.py (5c0807d5) has them.
+  void instances() {
+    if (!t_.own.has("genrm_instances")) return;
+    const auto said = object_of(t_, "genrm_instances");
+    const auto refuse = [&](std::string expected) {
+      wrong("genrm_instances", found("genrm_instances"), std::move(expected), itself(kAsks));
+    };
+    if (said == nullptr || said->empty()) return refuse("an object of JSON, in quotation marks of the shell");
+    for (const auto& [key, one] : said->items())
+      if (key == "__default__" || !one.is_object() || !one.contains("model_path") || !one.contains("num_gpus"))
+        return refuse(fmt::format("model_path and num_gpus of {}", key == "__default__" ? "names of your own" : key));
+    std::int64_t sum = 0;
+    for (const Judge& one : judges_of(t_)) sum += one.gpus;
+    if (!r_.has("genrm"))
+      wrong("resource", "no genrm", fmt::format("\"genrm\": [1, {}]", sum), itself("starts no judge without it"));
+    else if (r_.gpus("genrm") != sum)
+      wrong("resource", fmt::format("{} GPUs of genrm", r_.gpus("genrm")), fmt::format("the {} of --genrm-instances", sum),
+            itself(kAsks));
   }
   /// relax/utils/opd/opd_utils.py: maybe_start_managed_opd_teacher; relax/distributed/ray/genrm.py: init_genrm_engines.
   void beside() {
@@ -537,7 +587,9 @@ class Checker {
                     fmt::format("a multiple of the {} stages", server.stages), itself(kAsks));
       const bool alone = !m_.colocated && !t_.own.on("fully_async") && !t_.own.on("hybrid");
       if (server.kind == RoleKind::reward && alone && m_.rollout_gpus >= server.engine_gpus)
-        wrong("genrm_model_path", found("genrm_model_path"), "--colocate, --fully-async or --hybrid beside it",
+        wrong(t_.own.has("genrm_instances") ? "genrm_instances" : "genrm_model_path",
+              found(t_.own.has("genrm_instances") ? "genrm_instances" : "genrm_model_path"),
+              "--colocate, --fully-async or --hybrid beside it",
               itself("looks for its GPUs behind those of the servers, and finds none"));
     }
   }

@@ -63,25 +63,24 @@ void take_degrees(Served& out) {
 
 /// Flags of the rollout's servers, but for degrees, with what --genrm-engine-config says instead of them
 /// (relax/backends/sglang/sglang_engine.py: _compute_genrm_server_args). Its weights have a copy on the host.
-Served judge(const SlimeText& t, const SlimeMeaning& m) {
-  constexpr const char* kConfig = "--genrm-engine-config";
+Served judge(const SlimeText& t, const SlimeMeaning& m, const Judge& one) {
+  const bool several = t.own.has("genrm_instances");
+  const char* const kConfig = several ? "--genrm-instances" : "--genrm-engine-config";
   constexpr std::array<std::string_view, 8> kOwn{
       "data-parallel-size", "dp-size", "pipeline-parallel-size", "pp-size", "expert-parallel-size", "ep-size", "ep",
       "moe-dense-tp-size"};
   Served out;
-  out.name = "reward";
   out.kind = RoleKind::reward;
-  out.flag = t.own.place("genrm_model_path");
-  out.engine_flag = t.own.place("genrm_num_gpus_per_engine");
-  out.model = t.own.text("genrm_model_path");
-  out.gpus = std::clamp<std::int64_t>(t.own.whole_or("genrm_num_gpus", 1), 1, kMostOfServers);
-  out.engine_gpus = std::clamp<std::int64_t>(t.own.whole_or("genrm_num_gpus_per_engine", 1), 1, kMostOfServers);
+  out.flag = t.own.place(several ? "genrm_instances" : "genrm_model_path");
+  out.engine_flag = t.own.place(several ? "genrm_instances" : "genrm_num_gpus_per_engine");
+  out.model = one.model;
+  out.gpus = one.gpus;
+  out.engine_gpus = one.engine_gpus;
   out.shares = m.colocated;
-  out.first_gpu = m.colocated && m.rollout_gpus + out.gpus <= m.actor_gpus ? m.rollout_gpus : 0;
   out.sleep = m.colocated && m.offload_rollout ? 1 : 0;
   out.flags = t.server;
   for (const std::string_view name : kOwn) take_out(out.flags, name);
-  const Ordered config = Ordered::parse(t.own.text("genrm_engine_config"), nullptr, false);
+  const Ordered config = Ordered::parse(one.config, nullptr, false);
   if (config.is_object())
     for (const auto& [key, value] : config.items()) add(out.flags, key, value, kConfig);
   take_degrees(out);
@@ -138,7 +137,40 @@ std::vector<Served> servers_beside(const SlimeText& t, const SlimeMeaning& m) {
       out.push_back(std::move(one));
     }
   }
-  if (starts_judge(t, r)) out.push_back(judge(t, m));
+  if (!starts_judge(t, r)) return out;
+  const std::vector<Judge> judges = judges_of(t);
+  std::int64_t all = 0;
+  for (const Judge& one : judges) all += one.gpus;
+  // behind the rollout's GPUs, or from the first one on (GenRMManager._resolve_placement, relax/distributed/ray/genrm.py)
+  std::int64_t first = m.rollout_gpus + all <= m.actor_gpus ? m.rollout_gpus : 0;
+  for (std::size_t i = 0; i < judges.size(); ++i) {
+    Served one = judge(t, m, judges[i]);
+    one.name = judge_name(i + 1);
+    if (one.shares) one.first_gpu = first;
+    first += one.gpus;
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+std::vector<Judge> judges_of(const SlimeText& t) {
+  const auto count = [](std::int64_t n) { return std::clamp<std::int64_t>(n, 1, kMostOfServers); };
+  const std::int64_t each = count(t.own.whole_or("genrm_num_gpus_per_engine", 1));
+  if (!t.own.has("genrm_instances"))
+    return {
+        {t.own.text("genrm_model_path"), count(t.own.whole_or("genrm_num_gpus", 1)), each, t.own.text("genrm_engine_config")}};
+  std::vector<Judge> out;
+  const Ordered said = Ordered::parse(t.own.text("genrm_instances"), nullptr, false);
+  if (!said.is_object()) return out;
+  for (const auto& [key, one] : said.items()) {
+    if (!one.is_object()) continue;
+    const auto whole = [&](const char* name, std::int64_t otherwise) {
+      return one.contains(name) && one[name].is_number_integer() ? count(one[name].get<std::int64_t>()) : otherwise;
+    };
+    const bool has = one.contains("model_path") && one["model_path"].is_string();
+    out.push_back({has ? one["model_path"].get<std::string>() : "", whole("num_gpus", 1), whole("num_gpus_per_engine", each),
+                   one.contains("engine_config") ? one["engine_config"].dump() : t.own.text("genrm_engine_config")});
+  }
   return out;
 }
 

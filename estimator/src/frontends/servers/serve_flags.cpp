@@ -177,7 +177,7 @@ constexpr FlagRow kSglang[] = {
     {"enable-lora", M::lora, "lora.slots"},
     {"max-loras-per-batch", M::tokens, "lora.slots"},
     {"max-lora-rank", M::tokens, "lora.rank"},
-    {"max-total-tokens", M::none, "a stated number of tokens"},
+    {"max-total-tokens", M::tokens, "max_total_tokens"},
     {"cpu-offload-gb", M::gib, "cpu_offload"},
     {"speculative-algorithm|speculative-algo", M::drafts, "draft_tokens"},
     {"speculative-num-draft-tokens", M::tokens, "draft_tokens"},

@@ -2,6 +2,7 @@
 // of SGLang. slime's row stands in framework.cpp; a framework that was made of slime has its own row in its own folder.
 #pragma once
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,7 +20,8 @@ struct SlimeMeaning;
 struct NotYet {
   const char* name;
   const char* what;
-  const char* only = "";  ///< the words that are described; "": none, the flag must be off
+  const char* only = "";  ///< the words that are described; "": none, the flag must be off; "*", of a later flag: all
+  bool (*described)(const SlimeText&) = nullptr;  ///< nullptr, or whether it is all the same
 };
 
 /// A word that branches have and no state has, whose run memory does not tell from that of a word of the states.
@@ -35,6 +37,12 @@ struct Branch {
 struct UpdateSetting {
   const char* knob;
   const char* value;
+  const char* flag;
+};
+
+/// A setting of the trainer's, and the flag that says so.
+struct OwnSetting {
+  std::string knob, value;
   const char* flag;
 };
 
@@ -69,6 +77,8 @@ struct Family {
   Bytes (*emptied_below)(const SlimeText&) = nullptr;
   /// Settings of the weight update of its own, a knob and what is said of it each; nullptr: none.
   std::vector<UpdateSetting> (*update)(const SlimeText&) = nullptr;
+  /// Settings of the role that learns of its own; nullptr: none.
+  std::vector<OwnSetting> (*learner)(const SlimeText&, const SlimeMeaning&) = nullptr;
   /// Its guide for users who run out of memory, not judged yet, and where that stands.
   std::vector<GuidePoint> (*guide)(const SlimeText&, const SlimeMeaning&) = nullptr;
   std::string_view guide_source = {};

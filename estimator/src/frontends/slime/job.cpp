@@ -75,6 +75,9 @@ class JobWriter {
     if (m_.serves && m_.trains && stored_) tell_formats(found->quantization.method);
     const megatron::Arguments& a = t_.megatron;
     if (a.number("attention_dropout") == 0 && a.number("hidden_dropout") == 0) return nullptr;  // as the catalog has it
+    // Megatron-Bridge's models have hidden_dropout 0 and the checkpoint's attention_dropout, whatever the flags say
+    // (megatron/bridge/models/*/*_bridge.py, 0.5.2; bridge_keys of relax/backends/megatron/model_provider.py, 0011f56b)
+    if (is_made_by_bridge(t_)) return nullptr;
     if (text_alone_ && m_.serves)
       refuse_dropout("a checkpoint with a tower", "the text alone of a checkpoint that servers have whole");
     if (!m_.beside.empty()) refuse_dropout("a model beside servers of another", "a model beside servers of another");
@@ -389,6 +392,8 @@ class JobWriter {
     if (t_.megatron.whole_or("mtp_num_layers", 0) > 0 && !t_.own.on("enable_mtp_training"))
       own(role + ".mtp_runs", "false", "enable_mtp_training");
     loss(role);
+    if (t_.family->learner != nullptr && kind != RoleKind::critic)
+      for (const OwnSetting& setting : t_.family->learner(t_, m_)) own(role + "." + setting.knob, setting.value, setting.flag);
     batch(role);
     if (kind != RoleKind::critic) tell(role);
   }

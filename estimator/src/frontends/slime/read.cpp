@@ -363,15 +363,18 @@ class Reader {
   void later(const NotYet& row, const Chunk& chunk) {
     std::string key = row.name + 2;
     std::replace(key.begin(), key.end(), '-', '_');
-    out_.own.set(key, chunk.values.front(), chunk.written);
+    out_.own.set(key, chunk.values.empty() ? Json(true) : Json(chunk.values.front()), chunk.written);
+    const bool all = row.only == std::string_view("*");
     out_.told.note(Note::Level::info, chunk.written,
-                   fmt::format("of a later {}: {} is read as the training that it is made of", name(), row.only));
+                   fmt::format("of a later {}: {} is read as {}", name(), all ? "it" : row.only,
+                               all ? row.what : "the training that it is made of"));
   }
   void unknown(const Chunk& chunk) {
     if (is_patched(chunk.written)) return out_.patched.push_back(chunk.written);
     if (of_branch(chunk.written)) return;
     for (const NotYet& row : out_.family->later)
       if (chunk.written == row.name) {
+        if (row.only == std::string_view("*")) return later(row, chunk);
         if (!chunk.values.empty() && chunk.values.front() == row.only) return later(row, chunk);
         out_.told.add(chunk.written, chunk.values.empty() ? "the flag" : fmt::format("'{}'", chunk.values.front()), "nothing",
                       fmt::format("not supported yet: {}", row.what));

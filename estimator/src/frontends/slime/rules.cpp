@@ -201,7 +201,7 @@ class Checker {
       const std::string text = t_.own.text(row.name);
       const std::string_view only = row.only;
       const bool described = only.empty() ? !t_.own.on(row.name) : !text.empty() && only.find(text) != std::string_view::npos;
-      if (!described)
+      if (!described && (row.described == nullptr || !row.described(t_)))
         wrong(row.name, found(row.name), only.empty() ? "nothing" : std::string(only),
               fmt::format("not supported yet: {}", row.what));
     }
@@ -252,8 +252,11 @@ class Checker {
     for (const ServerFlag& flag : server.flags)
       if (flag.name == "tp-size" || flag.name == "tensor-parallel-size")
         refuse(flag.written, "tp_size", server.engine_flag, "another number of GPUs in an engine's configuration");
+    const bool judges = server.kind == RoleKind::reward;
     if (kind_of_role_named(server.name) != server.kind)
-      refuse(server.flag, server.name, fmt::format("at most {} teachers", kMostTeachers), "more teachers");
+      refuse(server.flag, server.name,
+             fmt::format("at most {} {}", judges ? kMostJudges : kMostTeachers, judges ? "judges" : "teachers"),
+             judges ? "more judges" : "more teachers");
   }
   /// --megatron-config-path: what memory does not depend on may differ between actor and critic.
   void roles() {
