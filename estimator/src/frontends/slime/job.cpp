@@ -20,6 +20,7 @@
 #include "frontends/slime/adapters.hpp"
 #include "frontends/slime/checkpoints.hpp"
 #include "frontends/slime/meaning.hpp"
+#include "frontends/slime/predicted.hpp"
 #include "frontends/slime/rules.hpp"
 #include "frontends/slime/servers.hpp"
 #include "frontends/slime/specifications.hpp"
@@ -386,8 +387,7 @@ class JobWriter {
     if (t_.megatron.on("fp16"))
       note(Note::Level::info, "--fp16", "counted as bf16, which has its size; the factor of the loss is a few numbers");
     if (m_.serves && kind != RoleKind::critic) update();
-    if (t_.megatron.whole_or("mtp_num_layers", 0) > 0 && !t_.own.on("enable_mtp_training"))
-      own(role + ".mtp_runs", "false", "enable_mtp_training");
+    append(predicted_of(t_, role));
     loss(role);
     batch(role);
     if (kind != RoleKind::critic) tell(role);
@@ -502,6 +502,11 @@ class JobWriter {
     if (o.has("enable_weights_backuper") && !o.on("enable_weights_backuper")) {
       sets = 0;
       why = "enable_weights_backuper";
+    }
+    // without another use of them (relax/engine/sft/runtime.py: should_skip_mtp_only_weight_management, 07d5d193)
+    if (m_.supervised && sets == 1 && o.on("mtp_only_training") && !m_.offload_train && !o.has("sft_predict_interval")) {
+      sets = 0;
+      why = "mtp_only_training";
     }
     if (kind == RoleKind::critic) sets = 0;
     put(role + ".weights_on_host", fmt::format("{}", sets), t_.own.place(why), o.given(why));
