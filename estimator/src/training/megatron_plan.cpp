@@ -501,6 +501,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.te.fp8_on_blackwell = t.megatron.fp8_on_blackwell;
     o.recompute = t.recompute;
     o.settings = t.megatron;
+    o.settings.mtp_alone = t.megatron.mtp_alone && t.megatron.mtp_layers > 0 && t.megatron.mtp_runs;
     o.padded_vocab = megatron_vocab(a, t);
     o.expert = t.layout.expert;
     o.expert_tensor = t.layout.expert_tensor;
@@ -512,7 +513,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     (t.megatron.mtp_runs ? o.mtp : o.idle_mtp) = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
     o.adapters.frozen = !made_by_bridge(t) && trains_mergers_alone(t.megatron.maker, a);  // Relax's flags say what is
-    o.tower = t.megatron.mtp_alone ? TowerTraining::none : t.vision.train;
+    o.tower = o.settings.mtp_alone ? TowerTraining::none : t.vision.train;
     see_sequences(o, a, t, use);
     see_images(o, a, t);
     if (t.loop.loss_by_sequence) {

@@ -357,8 +357,6 @@ constexpr std::array kNotYet = std::to_array<NotYet>({
     {"rollout_external", "servers that somebody else started"},
     {"rollout_external_engine_addrs", "servers that somebody else started"},
     {"prefill_num_servers", "servers that prefill apart from those that decode"},
-    {"only_train_params_name_list", "models of which a part is trained"},
-    {"freeze_params_name_list", "models of which a part is frozen"},
     {"freeze_language_model", "models of which a part is frozen"},
     {"freeze_audio_model", "models of which a part is frozen"},
     {"allgather_cp", "context parallelism by all-gathers"},

@@ -19,6 +19,7 @@
 #include "frontends/native.hpp"
 #include "frontends/slime/adapters.hpp"
 #include "frontends/slime/checkpoints.hpp"
+#include "frontends/slime/frozen.hpp"
 #include "frontends/slime/meaning.hpp"
 #include "frontends/slime/predicted.hpp"
 #include "frontends/slime/rules.hpp"
@@ -388,6 +389,7 @@ class JobWriter {
       note(Note::Level::info, "--fp16", "counted as bf16, which has its size; the factor of the loss is a few numbers");
     if (m_.serves && kind != RoleKind::critic) update();
     append(predicted_of(t_, role));
+    append(frozen_of(t_, *catalog_.model(name_).architecture, role));
     loss(role);
     batch(role);
     if (kind != RoleKind::critic) tell(role);
@@ -416,7 +418,7 @@ class JobWriter {
     };
     std::erase_if(text_.settings, of_provider);
     const Own& o = t_.own;
-    if (o.on("freeze_vision_model"))
+    if (o.on("freeze_vision_model") && !o.on("only_train_params_name_list") && !o.on("freeze_params_name_list"))
       own(role + ".vision.train", o.on("freeze_vision_projection") ? "none" : "projector", "freeze_vision_model");
   }
 
