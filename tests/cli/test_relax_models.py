@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from test_relax import COLOCATED, changed, fully_async, job, notes
 from test_slime import run
 
@@ -111,8 +110,12 @@ def test_blocks_that_predict_more_tokens_are_trained(tmp_path: Path) -> None:
 def test_blocks_are_trained_as_the_command_says(tmp_path: Path) -> None:
     flags = "   --colocate --mtp-num-layers 1 --enable-mtp-training \\\n"
     apart = changed(tmp_path, *SHAPE, (COLOCATED, flags), name="apart.sh")
-    fused = changed(tmp_path, *SHAPE, (COLOCATED, flags.replace("-training", "-training --cross-entropy-loss-fusion")), name="fused.sh")
-    reaches = changed(tmp_path, *SHAPE, (COLOCATED, flags.replace("-training", "-training --mtp-detach-paths none")), name="none.sh")
+    fused = changed(
+        tmp_path, *SHAPE, (COLOCATED, flags.replace("-training", "-training --cross-entropy-loss-fusion")), name="fused.sh"
+    )
+    reaches = changed(
+        tmp_path, *SHAPE, (COLOCATED, flags.replace("-training", "-training --mtp-detach-paths none")), name="none.sh"
+    )
     assert actor(fused)["mtp_fused_loss"] is True
     assert actor(reaches)["mtp_detached"] is False
     assert levels(apart)["actor.load"] == levels(fused)["actor.load"] == levels(reaches)["actor.load"]
