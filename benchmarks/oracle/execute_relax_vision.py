@@ -12,6 +12,9 @@ Transformer Engine's ring as execute_megatron_linear_context.py has it. The loss
 by itself. `frozen`: parts that --freeze-vision-model ("body") and --freeze-vision-projection ("mergers") beside it freeze, by the
 model's own freeze(); `trained` counts what has a gradient. Rows with
 `mtp` need Relax's patch of both packages (docker/patch/megatron/20260805-85bced0ae.patch), and have the loss of slime 624b824a.
+`native`: the block's cross-entropy is Megatron's fused one, uncompiled. `reaches`: nothing is detached; the patched functions look at
+the three attributes that relax/backends/megatron/model_provider.py (configure_mtp_detach_paths) sets of a configuration. `alone`:
+nothing but the block is trained, and the loss is nothing times the states that carry its loss (loss.py: mtp_only_loss_function).
 """
 
 from __future__ import annotations
@@ -95,6 +98,35 @@ PREDICTS: list[Row] = [
     )
 ]
 RUNS += [base | run for base in (QWEN35, MOE) for run in PREDICTS]
+NATIVE: Row = {"native": True}
+REACHES: Row = {"reaches": True}
+LOSSES: list[Row] = [
+    {"mtp": 1, **run}
+    for run in (
+        {"images": []} | NATIVE,
+        {"images": []} | REACHES,
+        {"tokens": 512, "vocab": 512, "images": []} | UNIFORM | NATIVE,
+        {"tokens": 512, "vocab": 512, "images": []} | UNIFORM | REACHES,
+        SPLIT | TWO | FUSED | NATIVE,
+        SPLIT | TWO | FUSED | REACHES,
+        SPLIT | {"tokens": 512, "vocab": 512, "sequences": 2, "images": []} | UNIFORM | FUSED | NATIVE,
+        SPLIT | {"tokens": 512, "vocab": 512, "sequences": 2, "images": []} | UNIFORM | FUSED | REACHES | NATIVE,
+        SPLIT | PAIR | UNIFORM | FUSED | NATIVE,
+        SPLIT | PAIR | UNIFORM | FUSED | REACHES,
+    )
+]
+RUNS += [base | run for base in (QWEN35, MOE) for run in LOSSES]
+ALONE: list[Row] = [
+    {"mtp": 1, "alone": True, **run}
+    for run in (
+        {"images": []},
+        {"tokens": 512, "vocab": 512, "images": []} | UNIFORM,
+        SPLIT | TWO | FUSED | NATIVE,
+        SPLIT | {"tokens": 512, "vocab": 512, "sequences": 2, "images": []} | UNIFORM | FUSED | NATIVE,
+        SPLIT | PAIR | UNIFORM | FUSED,
+    )
+]
+RUNS += [base | run for base in (QWEN35, MOE) for run in ALONE]
 
 
 OfLinear = linear.Attention
@@ -131,6 +163,7 @@ class Inputs(vision.Inputs):
             max_seqlen_kv=packed.max_seqlen_kv,
         )
         self.predicts = bool(run.get("mtp"))
+        self.blocks = run["mtp"] if run.get("alone") else 0
 
     def __call__(self, model: Any) -> Any:
         if not getattr(self, "predicts", False):
@@ -141,6 +174,8 @@ class Inputs(vision.Inputs):
         labels = torch.zeros_like(self.ids)
         mask = torch.ones(self.ids.shape, dtype=torch.float32)
         self.labels = None
+        if self.blocks:
+            heads_of_blocks(model.language_model.output_layer, self.blocks)
         logits = model(
             input_ids=self.ids,
             attention_mask=None,
@@ -150,12 +185,27 @@ class Inputs(vision.Inputs):
             loss_mask=mask,
             mtp_kwargs={"mtp_labels": self.ids},
             **self.vision,
-        ).float()
+        )
+        if self.blocks:
+            return 0.0 * logits.sum()
+        logits = logits.float()
         group = parallel_state.get_tensor_model_parallel_group()
         own = ppo_utils.calculate_log_probs_and_entropy(
             logits.squeeze(0).contiguous(), labels[0], group, with_entropy=True, with_entropy_grad=False
         )
         return own[0].squeeze(-1).mean()
+
+
+def heads_of_blocks(layer: Any, blocks: int) -> None:
+    """The output layer runs for the blocks, and hands the model's own states on (model.py: _bypass_output_layer)."""
+    left = [blocks]
+    own = type(layer).forward
+
+    def forward(states: torch.Tensor, **named: Any) -> Any:
+        left[0] -= 1
+        return own(layer, states, **named) if left[0] >= 0 else (states, None)
+
+    layer.forward = forward
 
 
 def set_as_relax_does(self: Any, dtype: torch.dtype, overrides: Row) -> None:
@@ -179,6 +229,13 @@ def model_of(run: Row) -> Any:
     model = vision.ready(vision.of_megatron_bridge(run)) if run["kind"] == "qwen3_vl" else linear.model_of(run)
     if run.get("frozen"):
         model.freeze(freeze_language_model=False, freeze_vision_model=True, freeze_vision_projection=run["frozen"] == "tower")
+    if run.get("alone"):
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(".mtp." in name)
+    if run.get("reaches"):
+        for module in model.modules():
+            for path in ("embedding", "backbone", "lm_head") if hasattr(module, "config") else ():
+                setattr(module.config, f"mtp_detach_{path}", False)
     run["trained"] = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return model
 

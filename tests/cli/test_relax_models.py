@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from test_relax import COLOCATED, changed, fully_async, job, notes
 from test_slime import run
 
@@ -73,6 +74,22 @@ def test_a_frozen_tower_has_neither_gradients_nor_states(tmp_path: Path) -> None
         assert levels(whole)[phase] > levels(body)[phase] > levels(tower)[phase]
 
 
+PATTERNS = [
+    (r"--freeze-params-name-list '^(vision_model|visual)\.(?!merger\.)'", "projector"),
+    (r"--freeze-params-name-list vision_model", "none"),
+    (r"--only-train-params-name-list ^language_model merger", "projector"),
+    (r"--only-train-params-name-list ^language_model", "none"),
+    (r"--freeze-params-name-list nothing --freeze-vision-model", "projector"),
+    (r"--only-train-params-name-list . --freeze-vision-model", "all"),
+]
+
+
+@pytest.mark.parametrize(("flags", "trained"), PATTERNS)
+def test_patterns_of_names_freeze_the_tower(tmp_path: Path, flags: str, trained: str) -> None:
+    path = changed(tmp_path, *SHAPE, (COLOCATED, f"   --colocate {flags} \\\n"))
+    assert actor(path)["vision"]["train"] == trained
+
+
 def test_roles_apart_see_the_images_too(tmp_path: Path) -> None:
     path = fully_async(tmp_path, VISION, flags="""--multimodal-keys '{"image": "images"}'""")
     read = job(path)
@@ -88,6 +105,26 @@ def test_blocks_that_predict_more_tokens_are_trained(tmp_path: Path) -> None:
     plain = levels(text)
     assert plain["actor.load"] < idle["actor.load"] == trained["actor.load"]
     assert plain["actor.backward"] < idle["actor.backward"] < trained["actor.backward"]
+
+
+def test_blocks_are_trained_as_the_command_says(tmp_path: Path) -> None:
+    flags = "   --colocate --mtp-num-layers 1 --enable-mtp-training \\\n"
+    apart = changed(tmp_path, *SHAPE, (COLOCATED, flags), name="apart.sh")
+    fused = changed(
+        tmp_path, *SHAPE, (COLOCATED, flags.replace("-training", "-training --cross-entropy-loss-fusion")), name="fused.sh"
+    )
+    reaches = changed(
+        tmp_path, *SHAPE, (COLOCATED, flags.replace("-training", "-training --mtp-detach-paths none")), name="none.sh"
+    )
+    assert actor(fused)["mtp_fused_loss"] is True
+    assert actor(reaches)["mtp_detached"] is False
+    assert levels(apart)["actor.load"] == levels(fused)["actor.load"] == levels(reaches)["actor.load"]
+
+
+def test_a_search_finds_layouts_with_blocks_that_predict(tmp_path: Path) -> None:
+    flags = "   --colocate --mtp-num-layers 1 --enable-mtp-training \\\n"
+    found = json.loads(run("search", changed(tmp_path, *SHAPE, (COLOCATED, flags)), "--keep", "1", "--json").stdout)
+    assert len(found["best"]) == 1
 
 
 def test_replayed_routes_lie_on_the_host(tmp_path: Path) -> None:

@@ -437,7 +437,12 @@ NOT_SO = [
     ("Qwen/Qwen3.5-9B", QWEN35, ("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 8"), "in 4 groups on 8 ranks"),
     ("zai-org/GLM-4-9B-0414", GLM4, ("--post-mlp-layernorm", ""), "--post-mlp-layernorm: found nothing, expected the flag"),
     ("zai-org/GLM-4-9B-0414", GLM4, ("--rotary-interleaved", ""), "expected --rotary-interleaved --no-rope-fusion"),
-    ("XiaomiMiMo/MiMo-7B-RL", MIMO, ("--swiglu", "--swiglu --cross-entropy-loss-fusion"), "whose loss is fused"),
+    (
+        "XiaomiMiMo/MiMo-7B-RL",
+        MIMO,
+        ("--swiglu", "--swiglu --cross-entropy-loss-fusion --cross-entropy-fusion-impl te"),
+        "another fused loss than Megatron's own",
+    ),
 ]
 
 
@@ -465,6 +470,13 @@ def test_layers_of_an_older_image_are_refused(tmp_path: Path) -> None:
 def test_blocks_that_are_not_trained_are_held_all_the_same(tmp_path: Path) -> None:
     path = of_model(tmp_path, MIMO.replace("--enable-mtp-training", ""), "XiaomiMiMo/MiMo-7B-RL")
     assert job(path, "--framework-version", "0.4.0")["actor"]["mtp_runs"] is False
+
+
+def test_the_loss_of_blocks_is_fused_where_the_command_says_so(tmp_path: Path) -> None:
+    plain = job(of_model(tmp_path, MIMO, "XiaomiMiMo/MiMo-7B-RL"), "--framework-version", "0.4.0")["actor"]
+    path = of_model(tmp_path, MIMO, "XiaomiMiMo/MiMo-7B-RL", ("--swiglu", "--swiglu --cross-entropy-loss-fusion"))
+    fused = job(path, "--framework-version", "0.4.0")["actor"]
+    assert (plain.get("mtp_fused_loss", False), fused["mtp_fused_loss"]) == (False, True)
 
 
 def test_a_padding_of_the_vocabulary_that_comes_out_the_same_is_one(tmp_path: Path) -> None:

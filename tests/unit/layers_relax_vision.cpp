@@ -49,7 +49,12 @@ TrainingCase executed_case(const Json& run) {
   if (moe)
     trainer.update(
         {{"permute_fusion", true}, {"shared_expert_overlap", false}, {"router_dtype", "fp32"}, {"router_aux_loss", false}});
-  if (run.contains("mtp")) trainer["mtp_layers"] = run["mtp"];
+  if (run.contains("mtp"))
+    trainer.update({{"mtp_layers", run["mtp"]},
+                    {"mtp_fused_loss", run.value("native", false)},
+                    {"mtp_detached", !run.value("reaches", false)},
+                    {"mtp_alone", run.value("alone", false)},
+                    {"jit_fuser", !run.value("native", false)}});  // fake tensors ran uncompiled
   if (run["recompute"] == "full")
     trainer.update({{"recompute_method", run["recompute_method"]}, {"recompute_layers", run["recompute_layers"]}});
   if (images > 0) {
@@ -78,7 +83,7 @@ Bytes kept_bytes(const MegatronStage& stage) {
 /// From step to step the first layer's last recomputation keeps its input, a view of all tokens' embedding, of which a rank's
 /// part is counted.
 double kept_embedding(const Json& run) {
-  if (run["experts"] == 0 || run["recompute"] != "full") return 0;
+  if (run["experts"] == 0 || run["recompute"] != "full" || run.value("alone", false)) return 0;
   const auto ranks = run["tensor"].get<double>();
   return 2 * run["hidden"].get<double>() * run["tokens"].get<double>() * run["sequences"].get<double>() * (ranks - 1) / ranks /
          run.value("context", 1);
@@ -88,7 +93,6 @@ double kept_embedding(const Json& run) {
 double allowed(const Json& run) {
   const bool shared = run.value("context", 1) > 1, again = run["experts"] > 0 && run["recompute"] == "full";
   if (shared) return again ? 0.017 : run["last"] ? 0.011 : 0.03;
-  if (run.contains("mtp") && again) return 0.08;  // too low beside a predicting block, not explained
   return again ? 0.015 : run["last"] ? 0.002 : 0.004;
 }
 
@@ -118,7 +122,9 @@ TEST_CASE("steps of Relax's vision-language models are met") {
     const bool again = run["experts"] > 0 && run["recompute"] == "full";
     for (const auto& [phase, level] : {std::pair<std::string, Bytes>{"forward", f.forward}, {"backward", f.backward}}) {
       // the loss asks its caller for labels, which are not counted
-      const double labels = run.contains("mtp") ? 8 * run["tokens"].get<double>() * run["sequences"].get<double>() : 0;
+      // ... and keeps them unless it is nothing times the states
+      const bool labeled = run.contains("mtp") && !(phase == "backward" && run.value("alone", false));
+      const double labels = labeled ? 8 * run["tokens"].get<double>() * run["sequences"].get<double>() : 0;
       const auto ran = row["peaks"][phase].get<double>() - labels + (phase == "backward" ? kept_embedding(run) : 0);
       const double apart = (static_cast<double>(level - (f.optimizer - stage.averaged)) - ran) / ran;
       CAPTURE(phase);
@@ -128,7 +134,7 @@ TEST_CASE("steps of Relax's vision-language models are met") {
       most = std::max(most, std::fabs(apart));
     }
   }
-  CHECK(rows == 92);
+  CHECK(rows == 122);
   MESSAGE(rows << " steps, worst level off by " << fmt::format("{:.3f} %", 100 * worst) << ", where experts run again by "
                << fmt::format("{:.3f} %", 100 * worst_again) << ", under context parallelism by "
                << fmt::format("{:.3f} %", 100 * worst_shared));

@@ -263,6 +263,9 @@ struct Megatron {
   bool attention_mask = false;  ///< the batch brings a mask along
   std::int64_t mtp_layers = 0;  ///< blocks of multi-token prediction
   bool mtp_runs = true;         ///< false: they have weights, gradients and states, and nothing calls them
+  bool mtp_fused_loss = false;  ///< beside an actor's loss: their cross-entropy is Megatron's fused one
+  bool mtp_detached = true;     ///< beside an actor's loss: theirs reaches neither decoder, embedding nor output layer
+  bool mtp_alone = false;       ///< Relax: they alone are trained
   TeRelease te_release = TeRelease::v2_11;
   CoreRelease core_release = CoreRelease::v0_16;
   bool precision_aware = false;                           ///< the optimizer keeps what a 16-bit parameter lacks of its master

@@ -36,6 +36,7 @@ bool hears(const Role& r) { return r.architecture == nullptr || r.architecture->
 bool has_states(const Role& r) {
   return any_layer(r, [](const Layer& l) { return l.mixer.kind != MixerKind::attention && l.mixer.kind != MixerKind::mla; });
 }
+bool runs_blocks(const Role& r) { return r.trainer.megatron.mtp_layers > 0 && r.trainer.megatron.mtp_runs; }
 bool learns(const Role& r) { return r.kind == RoleKind::actor || r.kind == RoleKind::critic || r.kind == RoleKind::trainer; }
 /// What releases of Liger differ in (layers/liger_code.cpp): the gradient of a norm's weight, and its fused head.
 bool by_release_of_liger(const Trainer& t) {
@@ -86,6 +87,7 @@ constexpr std::string_view kStages12 = "it is of ZeRO stages 1 and 2";
 constexpr std::string_view kForgets = "a pass without adapters makes DeepSpeed forget what it would gather ahead";
 constexpr std::string_view kTitans = "it is torchtitan's (kernels: torchtitan)";
 constexpr std::string_view kDense = "the model has no experts";
+constexpr std::string_view kNoBlocks = "no blocks of multi-token prediction run (mtp_layers)";
 constexpr std::string_view kStays = "gathered parameters stay until backward (reshard_after_forward: false)";
 constexpr std::string_view kTied = "embedding and output layer are one parameter, which the root unit has";
 constexpr std::string_view kOneMicroBatch = "a step has one micro-batch";
@@ -236,6 +238,9 @@ constexpr Row kTrainers[] = {
     {"expert_capacity", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"mtp_runs", "there are no blocks of multi-token prediction (mtp_layers)",
      [](const Job&, const Role& r) { return r.trainer.megatron.mtp_layers == 0; }},
+    {"mtp_fused_loss", kNoBlocks, [](const Job&, const Role& r) { return !runs_blocks(r); }},
+    {"mtp_detached", kNoBlocks, [](const Job&, const Role& r) { return !runs_blocks(r); }},
+    {"mtp_alone", kNoBlocks, [](const Job&, const Role& r) { return !runs_blocks(r); }},
     {"expert_imbalance", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"grouped_experts", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"int4_experts", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},

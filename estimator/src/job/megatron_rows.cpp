@@ -265,6 +265,13 @@ std::vector<Knob> more_megatron_rows() {
               {0, 64}, "blocks"),
       setting("mtp_runs", flag, knob::flag<&Megatron::mtp_runs>(), semantics,
               "verl: its actor calls the blocks of mtp_layers; false is model.mtp.enable_train=False"),
+      setting("mtp_fused_loss", flag, knob::flag<&Megatron::mtp_fused_loss>(), numerics,
+              "slime, Relax: the blocks of mtp_layers have Megatron's fused cross-entropy (--cross-entropy-loss-fusion)"),
+      setting("mtp_detached", flag, knob::flag<&Megatron::mtp_detached>(), semantics,
+              "Relax: the loss of the blocks of mtp_layers reaches neither decoder, embedding nor output layer; false is "
+              "--mtp-detach-paths none"),
+      setting("mtp_alone", flag, knob::flag<&Megatron::mtp_alone>(), semantics,
+              "Relax: the blocks of mtp_layers alone are trained (--mtp-only-training)"),
       chosen_from(setting("te_release", choice, knob::choice<&Megatron::te_release>(), speed,
                           "release of Transformer Engine: 2.9 stands for those before 2.10, 2.11 for those before 2.14"),
                   spellings<TeRelease>()),

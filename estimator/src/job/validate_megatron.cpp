@@ -94,6 +94,7 @@ class Checker {
     if (!t.megatron.mtp_runs && t.megatron.mtp_layers > 0 && !predicts())
       add("mtp_runs", "false", "true", "Megatron itself calls its blocks of multi-token prediction");
     check_slime();
+    check_blocks();
     for (const std::string_view key : kForeign)
       if (const std::string full = fmt::format("{}.{}", role_.name, key);
           find_knob(job_, full).knob != nullptr && written(job_, full) && foreign_to_megatron(role_, key))
@@ -274,6 +275,25 @@ class Checker {
     if (!a.tower.kind.empty() && m.maker == ModelMaker::mbridge && t.sequences_per_micro_batch == 0)
       return add("mtp_layers", fmt::format("{}", m.mtp_layers), "sequences that are padded, or models_by: megatron-bridge",
                  fmt::format("{} itself fails with multi-token prediction of packed sequences in mbridge's model", who));
+  }
+  /// How blocks of multi-token prediction are trained.
+  void check_blocks() {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    if (m.mtp_layers == 0 || !m.mtp_runs) return;
+    constexpr const char* kOf = "it is a setting of Relax's and slime's Megatron";
+    if (m.mtp_fused_loss && !t.loop.says_loss) add("mtp_fused_loss", "true", "false", kOf);
+    const bool bridge = t.loop.says_loss && made_by_bridge(t);
+    constexpr const char* kBridge = "it is a setting of Relax's models that Megatron-Bridge makes";
+    if (!m.mtp_detached && !bridge) add("mtp_detached", "false", "true", kBridge);
+    if (!m.mtp_alone) return;
+    const auto refuse = [&](std::string expected, const char* why) { add("mtp_alone", "true", std::move(expected), why); };
+    if (!bridge) return refuse("false", kBridge);
+    if (role_.kind != RoleKind::trainer) refuse("a role trainer", "Relax itself trains blocks alone in supervised training");
+    if (t.lora.rank > 0 || m.head_chunk > 0 || !m.mtp_detached)
+      refuse("neither adapters, head_chunk_size nor mtp_detached: false beside it", "Relax itself refuses it");
+    if (t.layout.pipeline > 1)
+      refuse("one pipeline stage", "not supported yet: multi-token prediction that is trained alone, in stages");
   }
   void check_formats() {
     const Trainer& t = role_.trainer;

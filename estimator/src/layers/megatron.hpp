@@ -104,6 +104,9 @@ std::vector<int> all_layers(const Architecture&, const ChunkOptions&);
 /// Layers of Megatron-core's own modules.
 bool is_local(const ChunkOptions&);
 
+/// Blocks of multi-token prediction beside an actor's loss, which hand no gradient on.
+inline bool predicts_apart(const ChunkOptions& o) { return o.actor.has_value() && o.settings.mtp_detached; }
+
 /// Is the module named among those whose inside is computed again?
 bool recomputes(const ChunkOptions&, std::string_view module);
 
@@ -171,8 +174,8 @@ Tensor run_areal_megatron_head(Eager&, const Architecture&, const ChunkOptions&,
 Tensor run_verl_fused_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const Tensor& labels,
                                     const SharedWeight& weight);
 /// Relax's --sft-chunked-logits (_bypass_output_layer, relax/backends/megatron/model.py): the loss runs the output layer.
-/// Its matrix is its own: Relax refuses a shared one.
-Tensor run_megatron_head_in_loss(Eager&, const Architecture&, const ChunkOptions&, Tensor hidden);
+/// The embedding has another matrix: Relax refuses a shared one.
+Tensor run_megatron_head_in_loss(Eager&, const Architecture&, const ChunkOptions&, Tensor hidden, const SharedWeight& weight);
 /// The output layer alone: logits of this rank's part of the vocabulary, in 16 bits or fp32.
 Tensor megatron_output_layer(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight,
                              DType format = DType::bf16);
@@ -180,8 +183,10 @@ Tensor megatron_output_layer(Eager&, const Architecture&, const ChunkOptions&, c
 /// Multi-token prediction (megatron/core/transformer/multi_token_prediction.py): the blocks, from the normed hidden states on.
 /// The result holds the hidden states of the decoder and of every block. `embed`: of the tokens that are one further each time.
 /// `leaf`: the same states without what made them, whose gradient is kept; of verl's actors, which train the blocks alone.
+/// `beside`: what a checkpoint is given, too.
 Tensor run_megatron_mtp(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden,
-                        const std::function<Tensor()>& embed, const std::function<Tensor(const Tensor&)>& leaf);
+                        const std::function<Tensor()>& embed, const std::function<Tensor(const Tensor&)>& leaf,
+                        const Tensor& beside = {});
 /// The losses of the blocks from what run_megatron_mtp gave; the decoder's hidden states, which carry them.
 Tensor run_megatron_mtp_losses(Eager&, const Architecture&, const ChunkOptions&, const Tensor& all, const SharedWeight& weight);
 /// What run_megatron_mtp gave, its losses and the decoder's own.

@@ -26,7 +26,7 @@ class ChunkRunner {
 
   ModelRun run() {
     plan_stations();
-    g_.grad_enabled = !o_.forward_only;
+    g_.grad_enabled = !o_.forward_only && !o_.settings.mtp_alone;  // of frozen layers nothing is kept
     Tensor out = forward();
     if (o_.forward_only) {
       enter(StationPlace::finish);
@@ -97,6 +97,7 @@ class ChunkRunner {
   }
   bool sees_images() const { return tower_ != nullptr && o_.first && o_.vision.images > 0; }
   int chunks_of_loss() const {
+    if (o_.settings.mtp_alone) return 0;
     if (o_.actor) return o_.actor->checkpoint ? 0 : o_.actor->chunks;  // what a checkpoint runs again is one station
     const bool whole = o_.areal.value || o_.areal.head_chunk > 0 || (o_.areal.in_place && !o_.forward_only);
     return o_.areal.on && !whole ? o_.areal.chunks : 0;
@@ -139,9 +140,9 @@ class ChunkRunner {
     const Dim tokens = images ? Dim(te.context) * te.whole() : te.whole();
     Shape whole{tokens, B, Dim(a_.hidden)};
     const Shape local{S, B, Dim(a_.hidden)};
-    const Tensor weight = o_.adapters         ? g_.scalar(DType::bf16)
-                          : embedding_.weight ? embedding_.weight
-                                              : needing_gradient(g_.scalar(DType::bf16), false);
+    const Tensor weight = o_.adapters || o_.settings.mtp_alone ? g_.scalar(DType::bf16)
+                          : embedding_.weight                  ? embedding_.weight
+                                                               : needing_gradient(g_.scalar(DType::bf16), false);
     Tensor masked, mask;
     if (split) {
       mask = g_.make("embedding.mask", {B, tokens}, DType::boolean);
@@ -196,7 +197,7 @@ class ChunkRunner {
   /// With several nodes that make gradients of one matrix these wait for each other: tied embeddings on one stage, and
   /// multi-token prediction, which embeds and predicts once more a block.
   void share_weights() {
-    if (o_.adapters) return;
+    if (o_.adapters || o_.settings.mtp_alone) return;
     const bool tied = a_.tied && ((o_.first && o_.last) || o_.mtp > 0);
     if (!tied && o_.mtp == 0) return;
     const Shape shape{Dim(o_.padded_vocab / o_.te.tensor), Dim(a_.hidden)};
@@ -299,8 +300,10 @@ class ChunkRunner {
     Tensor normed = te_norm(g_, hidden, a_.final_norm, "final_layernorm");
     hidden = std::move(normed);
     if (o_.mtp > 0) {
+      g_.grad_enabled = !o_.forward_only;
       const auto leaf = [this](const Tensor& x) { return apart_from(x); };
-      Tensor all = run_megatron_mtp(g_, a_, o_, hidden, [this] { return embed_next(); }, leaf);
+      Tensor all = run_megatron_mtp(
+          g_, a_, o_, hidden, [this] { return embed_next(); }, leaf, tower_ ? tower_->arguments().front() : Tensor());
       next_ids_.clear();
       hidden = std::move(all);
     }
@@ -308,6 +311,7 @@ class ChunkRunner {
     if (o_.actor && o_.mtp > 0) {
       Tensor own = run_megatron_mtp_losses(g_, a_, o_, hidden, output_);
       hidden = std::move(own);
+      if (o_.settings.mtp_alone) return carried_alone(std::move(hidden), decoder_input);
     }
     const auto chunk = [this](int number) {
       if (chunks_of_loss() == 0) return;
@@ -320,7 +324,7 @@ class ChunkRunner {
     if (o_.actor && o_.actor->fused) return run_verl_fused_megatron_head(g_, a_, o_, hidden, inputs_[1], output_);
     if (o_.actor && o_.actor->head_chunks > 0) {
       decoder_input.reset();
-      return run_megatron_head_in_loss(g_, a_, o_, std::move(hidden));
+      return run_megatron_head_in_loss(g_, a_, o_, std::move(hidden), output_);
     }
     if (o_.actor) {
       Tensor narrow = megatron_output_layer(g_, a_, o_, hidden, output_);
@@ -331,6 +335,16 @@ class ChunkRunner {
       return actor_loss(g_, *o_.actor, std::move(logits), chunk);
     }
     Tensor loss = o_.mtp > 0 ? run_megatron_heads(g_, a_, o_, hidden, output_) : run_megatron_head(g_, a_, o_, hidden, output_);
+    return loss;
+  }
+
+  /// Nothing times the states that carry the blocks' losses (relax/backends/megatron/loss.py: mtp_only_loss_function): the output
+  /// layer runs for the blocks alone, and the gradient is one number that is spread out.
+  Tensor carried_alone(Tensor hidden, Tensor& decoder_input) {
+    Tensor loss = g_.make("loss", {}, DType::fp32);
+    g_.record(loss, "SumBackward0", {&hidden}, [this](const Gradients&) { return Gradients{g_.scalar(DType::bf16)}; });
+    for (Tensor* name : {&hidden, &decoder_input}) name->reset();
+    if (tower_) tower_->leave_model();
     return loss;
   }
 

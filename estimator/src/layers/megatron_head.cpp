@@ -108,9 +108,10 @@ Tensor loss_of(Eager& g, const ChunkOptions& o, const Tensor& logits) {
   const Shape rows{logits.shape[0], B};
   const Tensor labels = o.te.several_sequences ? g.make("labels.by_token", rows, DType::int64) : Tensor();
   // beside an actor's loss the models' own configuration says it: GPTModelProvider fuses it (models/gpt_provider.py, 0.5.2)
-  // unless Relax hands on --cross-entropy-loss-fusion, which is off (relax/backends/megatron/model_provider.py: bridge_keys)
+  // unless Relax hands on --cross-entropy-loss-fusion (relax/backends/megatron/model_provider.py: bridge_keys)
   const bool provider = o.settings.maker == ModelMaker::megatron_bridge && !o.patched;
-  const MegatronLoss kind = !o.actor ? o.settings.loss : provider ? MegatronLoss::native : MegatronLoss::unfused;
+  const bool native = provider || o.settings.mtp_fused_loss;
+  const MegatronLoss kind = !o.actor ? o.settings.loss : native ? MegatronLoss::native : MegatronLoss::unfused;
   const bool fused = kind == MegatronLoss::native;
   Tensor loss = kind == MegatronLoss::te ? te_loss(g, logits) : own_loss(g, logits, fused, fused && o.settings.jit_fuser);
   return o.te.several_sequences ? te_contiguous(g, loss, "loss.by_sequence") : loss;
@@ -137,7 +138,8 @@ Tensor run_verl_fused_megatron_head(Eager& g, const Architecture& a, const Chunk
 
 // The states are gathered by an operator of their own, whose gradient is a part of the whole one. Rows of the output layer are
 // those of a layer that gathers nothing.
-Tensor run_megatron_head_in_loss(Eager& g, const Architecture& a, const ChunkOptions& o, Tensor hidden) {
+Tensor run_megatron_head_in_loss(Eager& g, const Architecture& a, const ChunkOptions& o, Tensor hidden,
+                                 const SharedWeight& shared) {
   const TeOptions& te = o.te;
   const Dim columns(o.padded_vocab / te.tensor), width(a.hidden);
   Tensor states = hidden;
@@ -148,7 +150,7 @@ Tensor run_megatron_head_in_loss(Eager& g, const Architecture& a, const ChunkOpt
   }
   hidden.reset();  // GPTModel.forward has returned
   const bool frozen = static_cast<bool>(o.adapters);
-  const Tensor own = frozen ? Tensor() : te_weight(g);
+  const Tensor own = frozen ? Tensor() : shared.weight ? shared.weight : te_weight(g);
   const Shape matrix{columns, width};
   // Transformer Engine's one dummy of that shape: what several calls hand on is added into a tensor of its own
   const Tensor dummy =
@@ -185,8 +187,8 @@ Tensor carry_losses(Eager& g, const Architecture& a, const ChunkOptions& o, cons
   std::vector<Tensor> hidden = split(g, all, std::vector<Shape>(static_cast<std::size_t>(o.mtp) + 1, one));
   for (std::size_t block = 1; block < hidden.size(); ++block) {
     // slime's patch takes the matrix out of the blocks' gradients
-    Tensor next = o.patched ? frozen_output_layer(g, a, o, hidden[block], DType::bf16)
-                            : output_layer(g, a, o, hidden[block], weight, DType::bf16);
+    Tensor next = o.patched && predicts_apart(o) ? frozen_output_layer(g, a, o, hidden[block], DType::bf16)
+                                                 : output_layer(g, a, o, hidden[block], weight, DType::bf16);
     logits = std::move(next);
     const Tensor loss = loss_of(g, o, logits);
     Tensor carried = hidden[0].alias(one);

@@ -1,5 +1,6 @@
 // MultiTokenPredictionBlock of Megatron-core: megatron/core/transformer/multi_token_prediction.py, 0.16.1. verl takes the decoder
-// and the embedding out of its gradients (verl/models/mcore/mtp_patch.py, 0.8 to 0.10: _patched_get_embeddings_for_detach).
+// and the embedding out of its gradients (verl/models/mcore/mtp_patch.py, 0.8 to 0.10: _patched_get_embeddings_for_detach). So do
+// slime and Relax, and the output layer (docker/patch/latest/megatron.patch), unless Relax has --mtp-detach-paths none.
 #include "layers/megatron.hpp"
 #include "layers/megatron_recompute.hpp"
 #include "layers/ops.hpp"
@@ -42,7 +43,7 @@ Tensor without_history(const Eager& g, const Tensor& x) {
 /// MultiTokenPredictionLayer._proj_and_transformer_layer.
 Tensor block(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden, const Tensor& embedded) {
   const Layer& layer = a.runs.back().layer;
-  Tensor e = te_norm(g, o.actor && g.grad_enabled ? without_history(g, embedded) : embedded, layer.norm, "enorm");
+  Tensor e = te_norm(g, predicts_apart(o) && g.grad_enabled ? without_history(g, embedded) : embedded, layer.norm, "enorm");
   Tensor h = te_norm(g, hidden, layer.norm, "hnorm");
   Tensor both = cat(g, {e, h}, {S, B, Dim(2 * a.hidden)}, "eh_proj.input");
   Tensor x = project_both(g, a, o, both);
@@ -54,15 +55,19 @@ Tensor block(Eager& g, const Architecture& a, const ChunkOptions& o, const Tenso
 }  // namespace
 
 Tensor run_megatron_mtp(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
-                        const std::function<Tensor()>& embed, const std::function<Tensor(const Tensor&)>& leaf) {
+                        const std::function<Tensor()>& embed, const std::function<Tensor(const Tensor&)>& leaf,
+                        const Tensor& beside) {
   // its own recomputation knows no blocks of layers (_checkpointed_forward)
   const bool checkpointed = o.recompute == Recompute::full && o.settings.recompute_method == RecomputeMethod::uniform;
   std::vector<Tensor> parts{hidden};
   for (std::int64_t i = 0; i < o.mtp; ++i) {
     Tensor embedded = embed();
-    if (o.actor) embedded = embedded.alias(embedded.shape);
-    const Tensor before = o.actor ? leaf(parts.back()) : parts.back();
-    const auto body = [&g, &a, &o](const std::vector<Tensor>& in) { return std::vector<Tensor>{block(g, a, o, in[0], in[1])}; };
+    if (predicts_apart(o)) embedded = embedded.alias(embedded.shape);
+    const Tensor before = predicts_apart(o) ? leaf(parts.back()) : parts.back();
+    const Saved kept = checkpointed && beside ? g.save(beside) : Saved();
+    const auto body = [&g, &a, &o, kept](const std::vector<Tensor>& in) {
+      return std::vector<Tensor>{block(g, a, o, in[0], in[1])};
+    };
     Tensor next = checkpointed ? checkpoint_several(g, {before, embedded}, body) : block(g, a, o, before, embedded);
     parts.push_back(std::move(next));
   }

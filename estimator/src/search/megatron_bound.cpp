@@ -1,6 +1,7 @@
 #include "search/megatron_bound.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <oomplan/units/errors.hpp>
 
@@ -80,6 +81,7 @@ MegatronBound::Layers MegatronBound::look_at(const MegatronRanks& r, const std::
   t.recompute = selective.empty() ? Recompute::none : Recompute::selective;
   t.megatron.recompute_modules = selective;
   ChunkOptions options = megatron_chunks(model_, t, 0).front();
+  const std::int64_t blocks = std::exchange(options.mtp, 0), idle = std::exchange(options.idle_mtp, 0);  // no part of every layer
   TokenCounts counts;
   counts.b = sequences_;
   counts.s = tokens_ / r.context / (r.sequence_parallel ? r.tensor : 1);
@@ -109,12 +111,22 @@ MegatronBound::Layers MegatronBound::look_at(const MegatronRanks& r, const std::
   options.first = false;
   options.last = true;
   out.last = megatron_parameters(model_, {options}).dense;
-  out.hidden = bytes_of(counts.b * counts.s * model_.hidden, DType::bf16);
+  options.mtp = blocks;
+  options.idle_mtp = idle;
+  const bool alone = options.settings.mtp_alone;
+  if (blocks + idle > 0) {
+    const MegatronParameters with = megatron_parameters(model_, {options});
+    const std::int64_t table = alone ? 0 : options.padded_vocab / r.tensor * model_.hidden;  // one stage alone has one of them
+    out.last += std::max<std::int64_t>(0, with.dense - out.last - table);
+    out.last_experts = with.experts;
+  }
+  out.hidden = alone ? 0 : bytes_of(counts.b * counts.s * model_.hidden, DType::bf16);
   const std::int64_t whole = counts.b * counts.s * (r.sequence_parallel ? r.tensor : 1);
   // the fp32 logits at least, of slime's losses those in 16 bits; verl's fused kernels make none of all tokens
   const MegatronLoss loss = t.megatron.loss;
   const std::int64_t width = loss == MegatronLoss::verl_fused ? 0 : loss == MegatronLoss::te || is_slimes(loss) ? 2 : 4;
-  out.logits = whole * options.padded_vocab / r.tensor * width;
+  const std::int64_t predicted = blocks == 0 ? 0 : loss == MegatronLoss::te ? 2 : 4;  // what the blocks' loss keeps
+  out.logits = whole * options.padded_vocab / r.tensor * ((alone ? 0 : width) + predicted);
   return out;
 }
 
@@ -153,7 +165,10 @@ Bytes MegatronBound::need(const MegatronSplit& s, const Stages& at, const Megatr
       least = least == 0 ? l.runs[run].saved : std::min(least, l.runs[run].saved);
     }
     if (stage == 0) dense += l.first;
-    if (stage == s.pipeline - 1) dense += l.last;
+    if (stage == s.pipeline - 1) {
+      dense += l.last;
+      experts += l.last_experts;
+    }
     const std::int64_t of_chunk = at.smallest[static_cast<std::size_t>(stage)];
     Bytes pass = s.chunks == 1 ? saved : of_chunk * least;
     if (c.what == Recompute::full) {

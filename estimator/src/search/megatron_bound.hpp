@@ -37,7 +37,8 @@ class MegatronBound {
       Bytes saved = 0;                      ///< for backward, of one micro-batch
     };
     std::vector<One> runs;
-    std::int64_t first = 0, last = 0;  ///< parameters of embedding, of output layer and final norm
+    std::int64_t first = 0, last = 0;  ///< parameters of embedding, of output layer and final norm with blocks that predict
+    std::int64_t last_experts = 0;     ///< of these blocks
     Bytes hidden = 0, logits = 0;      ///< of one micro-batch
     bool possible = true;              ///< false: the engine does not describe them
   };

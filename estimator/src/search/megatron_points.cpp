@@ -150,6 +150,11 @@ MegatronAxes megatron_axes(const Job& job, const Role& role, const Space& space)
   if (std::none_of(kOfRecompute.begin(), kOfRecompute.end(), is_held))
     for (auto& r : recompute_of(f))
       if (r != as_is) out.recompute.push_back(std::move(r));
+  if (m.mtp_layers > 0 && m.mtp_runs)  // Megatron itself asks for it with multi-token prediction
+    drop(out.recompute, [](const MegatronRecompute& r) {
+      return r.what == Recompute::full && r.method == RecomputeMethod::uniform && r.layers != 1;
+    });
+  if (m.mtp_alone && m.mtp_layers > 0) drop(out.splits, [](const MegatronSplit& s) { return s.pipeline > 1; });
   return out;
 }
 

@@ -180,12 +180,12 @@ class MegatronEngine {
     for (std::int64_t m = 0; m < std::min<std::int64_t>(2, micro_batches); ++m)
       for (std::size_t c = 0; c < forward_players_.size(); ++c) {
         chunks_[c].decoder_input = received(forward_input_, stage_.receives[c]);
-        if (chunks_[c].maps != nullptr) r_.free(chunks_[c].maps->behind);
+        forget_behind(c);
         const auto& stations = stage_.forward_chunks[c]->stations;
         const std::vector<std::size_t> of_layers = stations_of_layers(stations);
         const bool alike = units_alike(c, of_layers);
         for (std::size_t s = 0, layers = 0; s < stations.size(); ++s) {
-          if (stations[s].place == StationPlace::head) r_.alloc(forward_routings_[c].behind);
+          if (stations[s].place == StationPlace::head) keep_behind(c, forward_routings_[c]);
           if (stations[s].place == StationPlace::layers && alike)
             pass_layers(c, s, layers++, m);
           else
@@ -259,7 +259,7 @@ class MegatronEngine {
     held_.each([&](const SiteRef& site, Index) { sum += site.bytes; });
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
       const Routing* maps = chunks_[c].maps;
-      if (maps != nullptr) sum += maps->behind.bytes;
+      if (chunks_[c].behind != nullptr) sum += chunks_[c].behind->bytes;
       for (std::size_t s = 0; s < stage_.permutations[c].units.size(); ++s) {
         const OfStation& one = routings_[c].stations[s];
         Bytes unit = maps != nullptr && one.kept ? kept_of(c, one)->maps.bytes : 0;
@@ -280,7 +280,7 @@ class MegatronEngine {
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
       const Routing* maps = chunks_[c].maps;
       const bool leaves = chunks_[c].keeps_leaves;
-      if (maps != nullptr) act(maps->behind, Index(), Index());
+      if (chunks_[c].behind != nullptr) act(*chunks_[c].behind, Index(), Index());
       each_routing(c, [&](const OfStation& one, Unit unit, Index i) {
         if (started_ && one.replaces) act(one.replaced, i, Index());
         if (maps != nullptr && one.kept) act(kept_of(c, one)->maps, i, Index());
@@ -327,7 +327,8 @@ class MegatronEngine {
     typename HeldTensors<R>::Storage first_leaf;  ///< of the first layer's last recomputation: the input that the stage received
     std::int64_t released = 0;                    ///< inputs that are gone
     std::int64_t in_flight = 0;
-    const Routing* maps = nullptr;  ///< that its dispatchers keep: of the pass before
+    const Routing* maps = nullptr;    ///< that its dispatchers keep: of the pass before
+    const SiteRef* behind = nullptr;  ///< what its block of multi-token prediction has left
     bool keeps_leaves = false;
   };
 
@@ -352,11 +353,12 @@ class MegatronEngine {
     chunks_[chunk].decoder_input = input;
     if (!started_) start();
     ++chunks_[chunk].in_flight;
-    if (chunks_[chunk].maps != nullptr) r_.free(chunks_[chunk].maps->behind);
     const auto& stations = stage_.chunks[chunk]->stations;
     for (std::size_t s = 0, layers = 0; s < stations.size(); ++s) {
       if (stations[s].place == StationPlace::layers)
         run_layers(chunk, s, routings_[chunk].stations[layers++], micro);
+      else if (stations[s].place == StationPlace::norm && chunks_[chunk].behind != nullptr)
+        players_[chunk]->play_around(s, false, Unit::first, Index(0), Index(micro), kDispatch, [&] { forget_behind(chunk); });
       else
         players_[chunk]->play_all(s, false, Index(micro));
     }
@@ -373,6 +375,8 @@ class MegatronEngine {
     for (std::size_t s = stations.size(); s-- > 0;) {
       if (stations[s].place == StationPlace::layers)
         run_layers_back(chunk, s, routings_[chunk].stations[--layers], micro, input, shared);
+      else if (stations[s].place == StationPlace::norm && stage_.permutations[chunk].behind_again)
+        run_behind_again(chunk, s, micro);
       else
         players_[chunk]->play_all(s, true, Index(micro));
       if (stations[s].place == StationPlace::head && chunk + 1 == chunks_.size()) defer(input);
@@ -385,6 +389,18 @@ class MegatronEngine {
     if (input == nullptr) return nullptr;
     input->gradient = make(input_gradient_);
     return input->gradient;
+  }
+  /// A block of multi-token prediction that is computed again leaves the new graph in place of the last one.
+  void run_behind_again(std::size_t chunk, std::size_t station, std::int64_t micro) {
+    players_[chunk]->play_around(station, true, Unit::first, Index(0), Index(micro), kDispatch, [&] { forget_behind(chunk); });
+    keep_behind(chunk, routings_[chunk]);
+  }
+  void keep_behind(std::size_t chunk, const Routing& routing) {
+    chunks_[chunk].behind = &routing.behind;
+    r_.alloc(routing.behind);
+  }
+  void forget_behind(std::size_t chunk) {
+    if (const SiteRef* left = std::exchange(chunks_[chunk].behind, nullptr)) r_.free(*left);
   }
   /// Every layer's dispatcher takes its new tokens in place of the last ones.
   void run_layers(std::size_t chunk, std::size_t station, const OfStation& last, std::int64_t micro) {
@@ -503,7 +519,7 @@ class MegatronEngine {
   template <class Act>
   void routing_of(std::size_t chunk, std::size_t station, const Act& act) {
     const OfStation& one = routings_[chunk].stations[station];
-    if (!one.kept && !one.again) return;
+    if (!one.kept && !one.again && !one.replaces) return;
     act(one, Unit::first, Index(0));
     r_.repeat(stage_.permutations[chunk].units[station] - 1, [&](Index i) { act(one, Unit::inner, i); }, Direction::forward, 1);
   }
@@ -515,7 +531,7 @@ class MegatronEngine {
   void keep_maps(std::size_t chunk, const Routing& routing) {
     chunks_[chunk].maps = &routing;
     for (std::size_t s = 0; s < stage_.permutations[chunk].units.size(); ++s) keep_maps_of(chunk, s);
-    r_.alloc(routing.behind);
+    if (chunks_[chunk].behind == nullptr) keep_behind(chunk, routing);
   }
   /// The output layer's gradient of this micro-batch waits for the end of the passes, and its input with the graph that made it,
   /// whose leaf is what the stage has received. Those of micro-batches that are not played come with the first one, so that the

@@ -35,13 +35,15 @@ class Counter {
   }
   /// All but the adapters goes to `frozen`.
   void freeze(std::vector<MegatronTensor>& frozen) {
-    for (auto* all : {&dense, &of_experts}) {
-      frozen.insert(frozen.end(), all->begin(), all->end());
-      all->clear();
-    }
+    freeze_into(frozen);
     dense = std::move(adapters);
     of_experts = std::move(expert_adapters);
     shapes = std::move(adapter_shapes);
+  }
+  /// What has come so far is not trained.
+  void leave_untrained() {
+    freeze_into(untrained);
+    shapes.clear();
   }
   /// `wide`: its products stay in 16 bits.
   void layer(const Layer& l, bool wide) {
@@ -55,6 +57,12 @@ class Counter {
   }
 
  private:
+  void freeze_into(std::vector<MegatronTensor>& frozen) {
+    for (auto* all : {&dense, &of_experts}) {
+      frozen.insert(frozen.end(), all->begin(), all->end());
+      all->clear();
+    }
+  }
   /// A matrix of a layer.
   MegatronTensor multiplied(std::int64_t rows, std::int64_t columns) const {
     MegatronTensor out{rows * columns};
@@ -241,6 +249,8 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
   }
   for (const int run : chunk.layers) to.layer(a.runs[run_of(run)].layer, stays_wide(run));
   if (chunk.last) to.norm(a.final_norm, a.hidden);
+  const bool trains_blocks = chunk.settings.mtp_alone;
+  if (trains_blocks) to.leave_untrained();
   const auto shapes = to.shapes;
   for (std::int64_t block = 0; block < blocks; ++block) count_block(a, chunk, to);
   if (chunk.mtp == 0) to.shapes = shapes;  // what does not run has no placeholders
@@ -249,8 +259,8 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
     to.dense.push_back({a.hidden * chunk.areal.labels});
     return;
   }
-  to.shapes.insert({rows, a.hidden});
-  if (!a.tied || !embeds) to.dense.push_back({rows * a.hidden, true, a.tied});
+  if (!trains_blocks) to.shapes.insert({rows, a.hidden});
+  if (!a.tied || !embeds) (trains_blocks ? to.untrained : to.dense).push_back({rows * a.hidden, true, a.tied});
 }
 
 }  // namespace

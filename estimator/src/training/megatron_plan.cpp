@@ -254,6 +254,12 @@ Bytes kept_maps(MegatronStage& s, const Architecture& a, const FeedForward& f, c
   return maps + (m.permute_fusion ? bytes_of(routed * (2 * f.experts + 1), DType::int32) : bytes_of(rows, DType::int64));
 }
 
+/// Beside a tower a rank's tokens are a view of all that were embedded (megatron/bridge/models/qwen_vl/modelling_qwen3_vl/
+/// text_model.py: _sp_scatter_embedding).
+std::int64_t embedded_parts(const Architecture& a, const ChunkOptions& chunk) {
+  return a.tower.kind.empty() || !chunk.te.sequence_parallel ? 1 : chunk.te.tensor;
+}
+
 /// Under a checkpoint nothing else keeps the maps; and the probabilities of the last recomputation keep its graph, whose leaf is
 /// the checkpoint's input, with a gradient.
 LastRouting last_routing(MegatronStage& s, const Architecture& a, const ChunkOptions& chunk, const Trainer& t) {
@@ -269,9 +275,10 @@ LastRouting last_routing(MegatronStage& s, const Architecture& a, const ChunkOpt
     Bytes maps = 0;
     for (const int run : group.layers) maps += maps_of(run);
     const bool experts = std::ranges::any_of(group.layers, [&](int run) { return has_experts(a, run); });
-    const bool again = experts && (group.checkpoint || alone);
-    const Bytes replaced = again && group.layers.size() == 1 ? maps : 0;
-    if (again) s.routing += std::exchange(maps, 0) - replaced;
+    const bool frozen = chunk.settings.mtp_alone;  // no graph leads anywhere, and nothing else keeps the maps
+    const bool again = experts && (group.checkpoint || alone) && !frozen;
+    const Bytes replaced = (again || frozen) && group.layers.size() == 1 ? maps : 0;
+    if (again || frozen) s.routing += std::exchange(maps, 0) - replaced;
     if (last == nullptr || *last != group) {
       out.units.push_back(0);
       out.maps.push_back(maps);
@@ -285,10 +292,14 @@ LastRouting last_routing(MegatronStage& s, const Architecture& a, const ChunkOpt
   for (std::size_t i = chunk.layers.size(); i < all.size(); ++i) {
     const Bytes maps = maps_of(all[i]);
     const bool again = has_experts(a, all[i]) && (t.recompute == Recompute::full || alone);
-    // trained apart, the probabilities' graph has the decoder's states for its leaf, which has a gradient
-    const bool apart = has_experts(a, all[i]) && chunk.actor && s.trains;
+    // trained apart, the probabilities' graph has the decoder's states for its leaf, which has a gradient; computed again and
+    // not apart, the embedding too
+    const bool apart = has_experts(a, all[i]) && predicts_apart(chunk) && s.trains;
+    const bool reaches = chunk.actor && !predicts_apart(chunk);
+    const Bytes leaves = reaches ? 3 + embedded_parts(a, chunk) : 2;
     s.routing += again ? maps : 0;
-    out.behind += again ? 2 * s.hidden : maps + (apart ? 2 * s.hidden : 0);
+    out.behind_again = out.behind_again || again;
+    out.behind += again ? leaves * s.hidden : maps + (apart ? 2 * s.hidden : 0);
     out.behind_passes += again ? 0 : maps;
   }
   return out;
@@ -501,6 +512,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.te.fp8_on_blackwell = t.megatron.fp8_on_blackwell;
     o.recompute = t.recompute;
     o.settings = t.megatron;
+    o.settings.mtp_alone = t.megatron.mtp_alone && t.megatron.mtp_layers > 0 && t.megatron.mtp_runs;
     o.padded_vocab = megatron_vocab(a, t);
     o.expert = t.layout.expert;
     o.expert_tensor = t.layout.expert_tensor;
@@ -512,7 +524,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     (t.megatron.mtp_runs ? o.mtp : o.idle_mtp) = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
     o.adapters.frozen = !made_by_bridge(t) && trains_mergers_alone(t.megatron.maker, a);  // Relax's flags say what is
-    o.tower = t.vision.train;
+    o.tower = o.settings.mtp_alone ? TowerTraining::none : t.vision.train;
     see_sequences(o, a, t, use);
     see_images(o, a, t);
     if (t.loop.loss_by_sequence) {

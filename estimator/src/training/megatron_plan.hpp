@@ -80,9 +80,10 @@ struct LastRouting {
   /// Of a unit of each station: leaves of recomputations, which the last probabilities keep by their graph. Each is a hidden
   /// state and its gradient, and goes when the layer runs again.
   std::vector<std::int64_t> leaves;
-  bool whole_layers = true;  ///< they are the inputs of layers: what is in front of them has the same gradient
-  Bytes behind = 0;          ///< blocks of multi-token prediction, both kinds
-  Bytes behind_passes = 0;   ///< the same where only passes without gradients ran
+  bool whole_layers = true;   ///< they are the inputs of layers: what is in front of them has the same gradient
+  Bytes behind = 0;           ///< blocks of multi-token prediction, both kinds
+  bool behind_again = false;  ///< they are computed again, and leave it then
+  Bytes behind_passes = 0;    ///< the same where only passes without gradients ran
 };
 
 /// One stage: what lives from step to step, and its passes.

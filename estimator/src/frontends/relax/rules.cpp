@@ -286,6 +286,22 @@ constexpr Rule kRules[] = {
        return paths.size() > 1 && std::any_of(paths.begin(), paths.end(), [](const auto& p) { return p == "none"; });
      },
      "mtp_detach_paths", "none by itself", kAsks},
+    {kLora, kAll, [](const Seen& s) { return s.o.on("mtp_only_training") && s.a.whole_or("mtp_num_layers", 1) != 1; },
+     "mtp_num_layers", "1 beside --mtp-only-training", kAsks},
+    {kLora, kAll, [](const Seen& s) { return s.o.on("mtp_only_training") && s.o.whole_or("lora_rank", 0) > 0; }, "lora_rank",
+     "none beside --mtp-only-training", kRefuses},
+    {kLora, kAll, [](const Seen& s) { return s.o.on("mtp_only_training") && s.o.on("sft_chunked_logits"); }, "sft_chunked_logits",
+     "nothing beside --mtp-only-training", kRefuses},
+    {kLora, kAll,
+     [](const Seen& s) {
+       return s.o.on("mtp_only_training") && (s.o.on("only_train_params_name_list") || s.o.on("freeze_params_name_list"));
+     },
+     "mtp_only_training", "neither --only-train-params-name-list nor --freeze-params-name-list beside it", kRefuses},
+    {kLora, kAll,
+     [](const Seen& s) {
+       return s.o.on("mtp_only_training") && s.o.given("mtp_detach_paths") && s.o.value("mtp_detach_paths").size() < 3;
+     },
+     "mtp_detach_paths", "embedding backbone lm-head beside --mtp-only-training", kAsks},
     {kLora, kAll, [](const Seen& s) { return s.o.text("task_type") == "seq_cls" && s.rl(); }, "task_type",
      "--loss-type sft beside seq_cls", kAsks},
     {kLora, kAll, [](const Seen& s) { return s.o.text("task_type") == "seq_cls" && s.o.whole_or("num_labels", 0) < 2; },
@@ -417,11 +433,8 @@ constexpr std::array kNotYet = std::to_array<NotYet>({
     {"rollout_external", "servers that somebody else started"},
     {"rollout_external_engine_addrs", "servers that somebody else started"},
     {"prefill_num_servers", "servers that prefill apart from those that decode"},
-    {"only_train_params_name_list", "models of which a part is trained"},
-    {"freeze_params_name_list", "models of which a part is frozen"},
     {"freeze_language_model", "models of which a part is frozen"},
     {"freeze_audio_model", "models of which a part is frozen"},
-    {"mtp_only_training", "multi-token prediction that is trained alone"},
     {"allgather_cp", "context parallelism by all-gathers"},
     {"custom_model_provider_path", "a model of your own code"},
     {"task_type", "classification of a model with adapters, images or predictions", "causal_lm", describes_classes},

@@ -19,7 +19,9 @@
 #include "frontends/native.hpp"
 #include "frontends/slime/adapters.hpp"
 #include "frontends/slime/checkpoints.hpp"
+#include "frontends/slime/frozen.hpp"
 #include "frontends/slime/meaning.hpp"
+#include "frontends/slime/predicted.hpp"
 #include "frontends/slime/rules.hpp"
 #include "frontends/slime/servers.hpp"
 #include "frontends/slime/specifications.hpp"
@@ -389,8 +391,8 @@ class JobWriter {
     if (t_.megatron.on("fp16"))
       note(Note::Level::info, "--fp16", "counted as bf16, which has its size; the factor of the loss is a few numbers");
     if (m_.serves && kind != RoleKind::critic) update();
-    if (t_.megatron.whole_or("mtp_num_layers", 0) > 0 && !t_.own.on("enable_mtp_training"))
-      own(role + ".mtp_runs", "false", "enable_mtp_training");
+    append(predicted_of(t_, role));
+    append(frozen_of(t_, *catalog_.model(name_).architecture, role));
     loss(role);
     if (t_.family->learner != nullptr && kind != RoleKind::critic)
       for (const OwnSetting& setting : t_.family->learner(t_, m_)) own(role + "." + setting.knob, setting.value, setting.flag);
@@ -421,7 +423,7 @@ class JobWriter {
     };
     std::erase_if(text_.settings, of_provider);
     const Own& o = t_.own;
-    if (o.on("freeze_vision_model"))
+    if (o.on("freeze_vision_model") && !o.on("only_train_params_name_list") && !o.on("freeze_params_name_list"))
       own(role + ".vision.train", o.on("freeze_vision_projection") ? "none" : "projector", "freeze_vision_model");
   }
 
@@ -508,6 +510,11 @@ class JobWriter {
     if (o.has("enable_weights_backuper") && !o.on("enable_weights_backuper")) {
       sets = 0;
       why = "enable_weights_backuper";
+    }
+    // without another use of them (relax/engine/sft/runtime.py: should_skip_mtp_only_weight_management, 07d5d193)
+    if (m_.supervised && sets == 1 && o.on("mtp_only_training") && !m_.offload_train && !o.has("sft_predict_interval")) {
+      sets = 0;
+      why = "mtp_only_training";
     }
     if (kind == RoleKind::critic) sets = 0;
     put(role + ".weights_on_host", fmt::format("{}", sets), t_.own.place(why), o.given(why));

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontends/megatron/flag_table.hpp"
+#include "frontends/slime/predicted.hpp"
 
 namespace oomplan::slime {
 namespace {
@@ -214,7 +215,7 @@ class Teller {
     const bool flex = t_.megatron.given("moe_flex_dispatcher_backend");
     of_megatron(r + "moe_flex_backend", "moe_flex_dispatcher_backend",
                 flex ? fact_of(t_.megatron.value("moe_flex_dispatcher_backend")) : FactValue());
-    own(r + "mtp_training", "enable_mtp_training", t_.own.on("enable_mtp_training"));
+    own(r + "mtp_training", "enable_mtp_training", trains_predicted(t_));
     of_megatron(r + "mtp_layers", "mtp_num_layers");
     code(r + "lora", nullptr, "it has no adapters");
     architecture(r + "architecture_flags");

@@ -212,9 +212,6 @@ class Checker {
     roles();
     replayed_routes();
     images();
-    if (t_.own.on("enable_mtp_training") && t_.megatron.on("cross_entropy_loss_fusion"))
-      wrong("enable_mtp_training", "the flag", "no --cross-entropy-loss-fusion beside it",
-            "not supported yet: multi-token prediction whose loss is fused");
     if (m_.critic && !t_.family->critics)
       wrong("advantage_estimator", "'ppo'", "another estimator", fmt::format("not supported yet: {}'s critics", t_.family->name));
     else if (m_.critic && m_.run.pipeline > 1 && !t_.megatron.on("untie_embeddings_and_output_weights"))
@@ -303,13 +300,6 @@ class Checker {
                      "not supported yet: experts' routes that are replayed without recomputation");
   }
 
-  bool detaches_all() const {
-    const nlohmann::json& paths = t_.own.value("mtp_detach_paths");
-    constexpr std::array<std::string_view, 3> kAll{"embedding", "backbone", "lm-head"};
-    return paths.is_array() && std::all_of(kAll.begin(), kAll.end(), [&](std::string_view path) {
-             return std::find(paths.begin(), paths.end(), path) != paths.end();
-           });
-  }
   /// Images of --multimodal-keys, and towers that are frozen, as Megatron-Bridge's models have them.
   void images() {
     if (t_.family->image_size == nullptr || !m_.trains) return;
@@ -320,9 +310,6 @@ class Checker {
             "not supported yet: a trained tower whose mergers are frozen");
     if (o.on("enable_mtp_training") && bridge && !t_.release.since("2026.07"))  // mtp_num_layers is the checkpoint's there
       wrong("enable_mtp_training", "the flag", "a later state of Relax", "not supported yet: multi-token prediction of 2026.05");
-    if (o.on("enable_mtp_training") && o.given("mtp_detach_paths") && !detaches_all())
-      wrong("mtp_detach_paths", found("mtp_detach_paths"), "embedding backbone lm-head",
-            "not supported yet: multi-token prediction whose gradients reach the rest of the model");
     if (!o.on("multimodal_keys")) return;
     const nlohmann::json keys = nlohmann::json::parse(o.text("multimodal_keys"), nullptr, false);
     if (!keys.is_object() || keys.size() != 1 || !keys.contains("image"))
