@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "catalog/catalog.hpp"
+#include "catalog/parameters.hpp"
 #include "estimate/figures.hpp"
 #include "layers/megatron_vision.hpp"
 #include "megatron_folds.hpp"
@@ -100,6 +102,16 @@ double allowed(const Json& run) {
 
 /// Of packed sequences that several ranks share out each is exchanged by itself, and all are counted as one.
 double allowed_beside(const Json& run) { return run.value("context", 1) > 1 && run["sequences"] > 1 ? 0.062 : 0.004; }
+
+TEST_CASE("Kimi's tower has as many parameters as its checkpoint, on every tensor rank") {
+  const Architecture kimi = *Catalog::builtin().model("moonshotai/Kimi-K2.6").architecture;
+  std::int64_t tower = 0;
+  for (const Parameter& p : parameters(kimi)) tower += p.part == ParameterPart::tower ? p.total() : 0;
+  ChunkOptions chunk;
+  chunk.te.tensor = 8;
+  CHECK(tower > 400'000'000);
+  CHECK(tower_elements(kimi, chunk) == tower);
+}
 
 TEST_CASE("steps of Relax's vision-language models with adapters are met") {
   std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/executed_relax_adapted_towers.jsonl");

@@ -426,7 +426,7 @@ class Checker {
     if (!t.loop.says_loss || t.megatron.maker != ModelMaker::megatron_bridge)
       object("transformer_impl: local", "Megatron's own attention goes with its own modules, but under Relax");
     if (t.sequences_per_micro_batch == 0)
-      object("sequences_per_micro_batch", "Megatron itself refuses packed sequences without Transformer Engine's attention");
+      object("padded sequences", "Megatron itself refuses packed sequences without Transformer Engine's attention");
     if (t.layout.context > 1)
       object("a layout without c", "Megatron itself has context parallelism only with Transformer Engine's attention");
   }
