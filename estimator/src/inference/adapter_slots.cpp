@@ -46,6 +46,8 @@ class Slots {
 
   Widths of(const Layer& layer) const {
     if (says_widths()) return of_every_layer(layer.feed_forward);
+    if (sglang_ && (names("in_proj_qkvz") || names("out_proj")))
+      refuse(a_, "in_proj_qkvz and out_proj of other models or releases");
     Widths w;
     const FeedForward& ff = layer.feed_forward;
     attention(w, mixer_of(layer));

@@ -202,9 +202,9 @@ Tensor MegatronTower::merged(const Tensor& hidden, bool behind_block) {
   Tensor inner = adapted ? adapted_column(g_, x, wide / te.tensor, te, options_.adapters, "merger.fc1")
                          : te_column_linear(g_, x, wide / te.tensor, te, "merger.fc1");
   x = activation(g_, std::move(inner), "merger.act");
-  Tensor out = adapted ? adapted_row(g_, x, t_.out_hidden, te, options_.adapters, "merger.fc2")
-                       : te_row_linear(g_, x, t_.out_hidden, te, "merger.fc2");
-  return megatron_with_bias(g_, std::move(out), "merger.fc2.biased");
+  const Tensor out = adapted ? adapted_row(g_, x, t_.out_hidden, te, options_.adapters, "merger.fc2")
+                             : te_row_linear(g_, x, t_.out_hidden, te, "merger.fc2");
+  return megatron_with_bias(g_, out, "merger.fc2.biased");
 }
 
 void MegatronTower::run_blocks(Tensor& hidden) {
