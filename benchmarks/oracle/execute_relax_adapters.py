@@ -10,7 +10,8 @@ call (redai-studio/Relax 02bf712a, relax/utils/megatron_peft_utils.py: build_lor
 wrap_model_provider_with_lora). It is called as Relax calls it: packed sequences, no positions, no labels. Behind it stands Relax's
 loss: get_log_probs_and_entropy around slime's function, with or without a checkpoint around it. Passes without gradients run in
 evaluation mode; a reference has adapters, too. Supervised training takes no entropy, and with `head_chunk` the output layer runs in
-the loss (--sft-chunked-logits), also of models without adapters (`rank` 0). `padded`: --qkv-format bshd.
+the loss (--sft-chunked-logits), also of models without adapters (`rank` 0). `padded`: --qkv-format bshd. `local`:
+--attention-backend local, with which Megatron-Bridge puts Megatron's own attention between Transformer Engine's products.
 
 A line is as there: the settings, counts of parameters, and `peaks`.
 """
@@ -44,6 +45,7 @@ BASE: Row = adapters.BASE | {
     "supervised": False,
     "head_chunk": 0,
     "padded": False,
+    "local": False,
 }
 SPLIT, UNIFORM, LARGE, ROUTED = adapters.SPLIT, adapters.UNIFORM, adapters.LARGE, adapters.ROUTED
 ATTENTION: Row = {"targets": ["linear_qkv", "linear_proj"]}
@@ -55,6 +57,8 @@ PARTS: Row = LARGE | SUPERVISED | {"head_chunk": 32}
 WHOLE: Row = {"rank": 0, "targets": []}
 PADDED: Row = WHOLE | LARGE | {"padded": True}
 DIVIDED: Row = {"temperature": 0.8}
+OWN: Row = WHOLE | {"padded": True, "local": True, "kind": "qwen3"}
+SHORT: Row = {"tokens": 256}
 EVERYWHERE: list[Row] = [
     {},
     SPLIT,
@@ -97,6 +101,7 @@ RUNS: list[Row] = [
     PADDED | ALONE,
     PADDED | SPLIT | ALONE | {"sequences": 3},
     *(ROUTED | adapters.APART | run for run in ({}, UNIFORM, ATTENTION, ALONE)),
+    *(OWN | run for run in (SHORT, SHORT | SPLIT, LARGE, SHORT | UNIFORM, SHORT | ALONE, SHORT | {"sequences": 3} | UNIFORM)),
 ]
 CODE = types.SimpleNamespace()
 FUNCTIONS = {
@@ -208,6 +213,11 @@ def execute(changes: Row) -> Row:
     counts: Row = {}
 
     def model_of(of: Row) -> Any:
+        if of["local"]:
+            from megatron.core.transformer.enums import AttnBackend
+
+            plain = {"masked_softmax_fusion": False, "attention_softmax_in_fp32": True}
+            of = of | {"provider": {"attention_backend": AttnBackend.local, **plain}}
         model, _peft = adapters.adapted(of)
         trained = [p for p in model.parameters() if p.requires_grad]
         counts["trained"] = sum(p.numel() for p in trained if getattr(p, "allreduce", True))

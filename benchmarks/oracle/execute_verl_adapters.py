@@ -203,6 +203,7 @@ def provider_of(run: Row) -> Any:
         **vision.overrides_of(run),
     }
     del overrides["cross_entropy_loss_fusion"]
+    overrides |= run.get("provider", {})
     provider.apply_overrides_and_finalize(dtype=torch.bfloat16, overrides=overrides)
     return provider
 

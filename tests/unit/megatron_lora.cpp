@@ -135,7 +135,8 @@ TEST_CASE("megatron: adapters save and hold what they saved and held") {
     o.tensor = number("ranks");
     o.sequence_parallel = sequence;
     o.fused_gradients = false;
-    MegatronAdapters a{number("rank"), true, true, true, true, want["regathers"].get<bool>()};
+    MegatronAdapters a{.rank = number("rank"), .qkv = true, .proj = true, .fc1 = true, .fc2 = true};
+    a.regathers = want["regathers"].get<bool>();
     const Dim whole = o.whole(), part = axis::S;
     const std::int64_t columns = number("columns"), hidden = number("hidden");
     Eager g;

@@ -94,6 +94,8 @@ enum class AdapterFormat : std::uint8_t { fp32, storage };
 /// What is trained beside a frozen model: pairs of matrices (LoRA), vectors around one frozen pair (VeRA), factors (IA3), all of
 /// huggingface/peft; LitGPT's prefixes with gates (adapter), and these with factors and offsets of every matrix and the norms.
 enum class AdapterKind : std::uint8_t { lora, vera, ia3, adapter, adapter_v2 };
+/// Of a model with a vision tower under Megatron: modules are found by their names, which the tower has, too, or outside of it.
+enum class AdapterScope : std::uint8_t { all, language };
 /// What follows the last hidden state in training, and in forward-only log-prob passes (layers/heads).
 enum class LossHead : std::uint8_t {
   hf_loss,       ///< transformers' cross-entropy on fp32 logits
@@ -165,8 +167,9 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// Megatron: which attention Transformer Engine runs: cuDNN's, flash-attention 2, or matrix products and a softmax of its own.
-enum class TeAttention : std::uint8_t { fused, flash, unfused };
+/// Megatron: which attention Transformer Engine runs: cuDNN's, flash-attention 2, or matrix products and a softmax of its own; or
+/// Megatron's own between Transformer Engine's products.
+enum class TeAttention : std::uint8_t { fused, flash, unfused, local };
 /// Megatron's full recomputation: runs of layers one after another, or the first layers of a stage alone.
 enum class RecomputeMethod : std::uint8_t { uniform, block };
 /// Megatron's cross-entropy: Transformer Engine's, Megatron's own compiled one (native), or its autograd function (unfused); or
@@ -346,6 +349,8 @@ struct Lora {
   std::int64_t alpha = 16;                   ///< the factor is alpha / rank: no memory
   double dropout = 0;                        ///< rate in front of the adapters
   AdapterFormat format = AdapterFormat::fp32;
+  AdapterScope scope = AdapterScope::all;
+  bool masked_gates = false;       ///< Megatron's linear attention: gates of what the adapter gives are set to zero in place
   std::int64_t frozen_copies = 0;  ///< adapters beside the trained ones that get no gradient: AgileRL's reference policy
   bool dora = false;               ///< weight-decomposed: a trained magnitude for every row of the matrix
   bool own_units = true;           ///< FSDP1: every adapter is a unit; false: a part of its layer's flat parameter

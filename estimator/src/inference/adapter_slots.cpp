@@ -2,7 +2,8 @@
 // max_loras pairs beside every linear layer, a packed layer (q, k, v) one pair per slice; the first factor of a column-parallel
 // layer and the second of a row-parallel one are whole on every rank (fully_sharded_loras is off).
 // SGLang: sglang/srt/lora/mem_pool.py init_buffers, 0.5.9: max_loras_per_batch pairs beside the modules of lora_target_modules,
-// with q, k, v as one module and gate, up as one.
+// with q, k, v as one module and gate, up as one. Of Qwen3.5 from 0.5.12 on (models/qwen3_5.py: get_hidden_dim; read in 0.5.12
+// and 0.5.15): those of both kinds of attention, of shared and of all experts, beside every layer whatever it is.
 #include "inference/adapter_slots.hpp"
 
 #include <algorithm>
@@ -44,6 +45,9 @@ class Slots {
   Slots(const Architecture& a, EngineKind engine, const Server& s) : a_(a), sglang_(engine == EngineKind::sglang), server_(s) {}
 
   Widths of(const Layer& layer) const {
+    if (says_widths()) return of_every_layer(layer.feed_forward);
+    if (sglang_ && (names("in_proj_qkvz") || names("out_proj")))
+      refuse(a_, "in_proj_qkvz and out_proj of other models or releases");
     Widths w;
     const FeedForward& ff = layer.feed_forward;
     attention(w, mixer_of(layer));
@@ -63,6 +67,41 @@ class Slots {
   }
 
  private:
+  bool says_widths() const {
+    return sglang_ && a_.model_type.starts_with("qwen3_5") && version_matches(server_.version, ">=0.5.12");
+  }
+  const Mixer& first_mixer(MixerKind kind) const {
+    const auto found =
+        std::find_if(a_.runs.begin(), a_.runs.end(), [&](const LayerRun& r) { return r.layer.mixer.kind == kind; });
+    if (found == a_.runs.end()) refuse(a_, "these layers");
+    return found->layer.mixer;
+  }
+  Widths of_every_layer(const FeedForward& ff) const {
+    Widths w;
+    const auto pair = [&w](std::int64_t whole, std::int64_t split) {
+      w.whole += whole;
+      w.split += split;
+    };
+    const Mixer& full = first_mixer(MixerKind::attention);
+    const Mixer& linear = first_mixer(MixerKind::gated_delta);
+    const std::int64_t h = a_.hidden, keys = linear.linear_key_heads * linear.linear_key_dim,
+                       values = linear.linear_value_heads * linear.linear_value_dim, cached = full.k_width() + full.v_width();
+    if (wanted({"q_proj", "k_proj", "v_proj"})) {
+      const bool replicated = full.kv_heads < server_.layout.tensor;  // a head on several ranks
+      pair(3 * h + (replicated ? cached / full.kv_heads : 0), 2 * full.heads * full.head_dim + (replicated ? 0 : cached));
+    }
+    if (wanted({"o_proj"})) pair(h, full.heads * full.head_dim);
+    if (wanted({"in_proj_qkvz"})) pair(4 * h, 2 * keys + 2 * values);
+    if (wanted({"out_proj"})) pair(h, values);
+    const bool moe = ff.kind == FeedForwardKind::moe, up = wanted({"gate_proj", "up_proj"}), down = wanted({"down_proj"});
+    if (moe && (up || down) && server_.layout.expert > 1) refuse(a_, "experts that are shared out among ranks");
+    const std::int64_t width = moe ? ff.shared_width : ff.width;
+    if (up) pair(2 * h, 2 * width);
+    if (down) pair(h, width);
+    if (moe && up) pair(ff.experts * 2 * h, ff.experts * 2 * ff.expert_width);
+    if (moe && down) pair(ff.experts * h, ff.experts * ff.expert_width);
+    return w;
+  }
   /// SGLang makes its buffers for every layer of the model as the configuration's attention has them, whatever the layer is
   /// (init_buffers: range(num_hidden_layers); get_hidden_dim in sglang/srt/lora/utils.py, which Qwen3-Next and Qwen3.5 leave as
   /// it is, 0.5.10).

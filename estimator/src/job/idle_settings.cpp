@@ -65,6 +65,12 @@ bool holds_no_more(const Role& r) {
   return r.architecture != nullptr && !r.architecture->tower.kind.empty() &&
          held_pixels(r.trainer, r.engine, *r.architecture) == 0;
 }
+bool names_target(const Lora& l, std::string_view name) { return std::ranges::find(l.targets, name) != l.targets.end(); }
+bool has_linear_attention(const Role& r) {
+  return r.architecture != nullptr && std::ranges::any_of(r.architecture->runs, [](const LayerRun& run) {
+           return run.layer.mixer.kind == MixerKind::gated_delta;
+         });
+}
 bool tied(const Role& r) { return r.architecture != nullptr && r.architecture->tied; }
 
 /// Why a knob changes nothing, and when. Several rows of one knob: the first that holds.
@@ -141,6 +147,10 @@ constexpr Row kTrainers[] = {
      [](const Job&, const Role& r) { return !r.trainer.cast_parameters; }},
     {"amsgrad", "it is Adam's and AdamW's", [](const Job&, const Role& r) { return !adam_in_part(r.trainer); }},
     {"lora.", kNoAdapters, [](const Job&, const Role& r) { return r.trainer.lora.rank == 0; }},
+    {"lora.scope", "the model has no vision tower",
+     [](const Job&, const Role& r) { return r.architecture == nullptr || r.architecture->tower.kind.empty(); }},
+    {"lora.masked_gates", "linear attention has no adapters (lora.targets: in_proj)",
+     [](const Job&, const Role& r) { return !names_target(r.trainer.lora, "in_proj") || !has_linear_attention(r); }},
     {"lora.layered_summon", "no weight update gathers layers to read the adapters (training loop: verl; roles.rollout)",
      [](const Job& j, const Role& r) { return r.kind != RoleKind::actor || !r.trainer.loop.summons_adapters || !updates(j); }},
     {"lora.prepare_kbit", "the base is not quantised",

@@ -19,8 +19,9 @@ std::vector<MegatronProblem> megatron_adapter_problems(const Role& role) {
     add("sequence_parallel_input_regather", "true", "lora.rank beside it", "it is a setting of the adapters");
   if (t.lora.rank == 0) return out;
   for (const std::string& target : t.lora.targets)
-    if (!target.starts_with("linear_"))
-      add("lora.targets", target, "linear_qkv, linear_proj, linear_fc1 and linear_fc2", "those are Megatron's linear layers");
+    if (!target.starts_with("linear_") && target != "in_proj" && target != "out_proj")
+      add("lora.targets", target, "linear_qkv, linear_proj, linear_fc1, linear_fc2, in_proj and out_proj",
+          "those are Megatron's linear layers");
   if (t.lora.format != AdapterFormat::storage)
     add("lora.format", std::string(spelling(t.lora.format)), "storage",
         "Megatron-Bridge makes adapters in the format of the model");

@@ -101,9 +101,11 @@ std::vector<Knob> first_megatron_rows() {
               "Megatron: the embedding counts as a layer where layers are dealt to stages"),
       setting("loss_in_split", flag, knob::flag<&Megatron::loss_in_split>(), speed,
               "Megatron: the output layer and loss count as a layer where layers are dealt to stages"),
-      chosen_from(setting("attention", choice, knob::choice<&Megatron::attention>(), speed,
-                          "Megatron: attention of Transformer Engine: fused (cuDNN), flash (flash-attention 2) or unfused"),
-                  spellings<TeAttention>()),
+      chosen_from(
+          setting("attention", choice, knob::choice<&Megatron::attention>(), speed,
+                  "Megatron: attention of Transformer Engine: fused (cuDNN), flash (flash-attention 2) or unfused; local: "
+                  "Relax, Megatron's own between Transformer Engine's products"),
+          spellings<TeAttention>()),
       chosen_from(setting("recompute_method", choice, knob::choice<&Megatron::recompute_method>(), speed,
                           "Megatron, recompute full: uniform (runs of recompute_layers) or block (the first recompute_layers)"),
                   spellings<RecomputeMethod>()),
@@ -354,11 +356,11 @@ std::vector<Knob> more_megatron_rows() {
                           "Megatron: modules of a layer: Transformer Engine's or Megatron-core's own (--transformer-impl)"),
                   spellings<TransformerImpl>()),
       setting("masked_softmax_fusion", flag, knob::flag<&Megatron::masked_softmax_fusion>(), speed,
-              "Megatron, transformer_impl local: mask and softmax of the scores are one kernel; false is "
+              "Megatron, transformer_impl or attention local: mask and softmax of the scores are one kernel; false is "
               "--no-masked-softmax-fusion",
               "one kernel writes no second tensor of the scores"),
       setting("attention_softmax_in_fp32", flag, knob::flag<&Megatron::softmax_in_fp32>(), numerics,
-              "Megatron, transformer_impl local without the kernel of mask and softmax: the softmax is in fp32 "
+              "Megatron, transformer_impl or attention local without the kernel of mask and softmax: the softmax is in fp32 "
               "(--attention-softmax-in-fp32)"),
       setting("query_key_layer_scaling", flag, knob::flag<&Megatron::query_key_layer_scaling>(), numerics,
               "Megatron, transformer_impl local: scores are divided by the number of the layer, and the softmax is in fp32 "

@@ -54,8 +54,10 @@ inline constexpr std::array<std::pair<Kernels, std::string_view>, 10> kNames<Ker
      {Kernels::archon, "archon"}}};
 
 template <>
-inline constexpr std::array<std::pair<TeAttention, std::string_view>, 3> kNames<TeAttention>{
-    {{TeAttention::fused, "fused"}, {TeAttention::flash, "flash"}, {TeAttention::unfused, "unfused"}}};
+inline constexpr std::array<std::pair<TeAttention, std::string_view>, 4> kNames<TeAttention>{{{TeAttention::fused, "fused"},
+                                                                                              {TeAttention::flash, "flash"},
+                                                                                              {TeAttention::unfused, "unfused"},
+                                                                                              {TeAttention::local, "local"}}};
 
 template <>
 inline constexpr std::array<std::pair<RecomputeMethod, std::string_view>, 2> kNames<RecomputeMethod>{
@@ -187,6 +189,9 @@ inline constexpr std::array<std::pair<AdapterKind, std::string_view>, 5> kNames<
 template <>
 inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kNames<AdapterFormat>{
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
+template <>
+inline constexpr std::array<std::pair<AdapterScope, std::string_view>, 2> kNames<AdapterScope>{
+    {{AdapterScope::all, "all"}, {AdapterScope::language, "language"}}};
 
 template <>
 inline constexpr std::array<std::pair<OnlineFormat, std::string_view>, 6> kNames<OnlineFormat>{

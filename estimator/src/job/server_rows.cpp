@@ -51,7 +51,8 @@ Refusal set_draft_model(const Knob&, Job&, Role* r, std::string_view text) {
 
 /// Those that a server can have room beside.
 std::vector<std::string> slot_targets() {
-  return {"all-linear", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "embed_tokens", "lm_head"};
+  return {"all-linear", "q_proj",    "k_proj",       "v_proj",   "o_proj",       "gate_proj",
+          "up_proj",    "down_proj", "in_proj_qkvz", "out_proj", "embed_tokens", "lm_head"};
 }
 
 }  // namespace

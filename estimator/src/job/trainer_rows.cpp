@@ -282,6 +282,13 @@ std::vector<Knob> trainer_rows() {
       one_of(row("lora.format", learner, choice, knob::choice<&Lora::format>(), numerics,
                  "format of the adapters, their gradients and states: fp32, or precision.storage like the frozen parameters"),
              spellings<AdapterFormat>()),
+      one_of(row("lora.scope", learner, choice, knob::choice<&Lora::scope>(), semantics,
+                 "Relax, of a model with a vision tower: all, which adapts modules of these names in the tower and its mergers, "
+                 "too, or language"),
+             spellings<AdapterScope>()),
+      row("lora.masked_gates", learner, flag, knob::flag<&Lora::masked_gates>(), semantics,
+          "Relax: what an adapter of linear attention (in_proj) gives to the gates is set to zero in place "
+          "(--lora-adapter-mode)"),
       within(row("lora.frozen_copies", learner, count, knob::count<&Lora::frozen_copies>(), semantics,
                  "adapters of the same size that are not trained: AgileRL's reference policy"),
              {0, 8}),

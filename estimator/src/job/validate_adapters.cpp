@@ -29,6 +29,9 @@ class AdapterRules {
     for (const std::string& target : t_.lora.targets)
       if (engine_ != EngineKind::megatron && target.starts_with("linear_"))
         object("lora.targets", "modules of transformers such as q_proj", "these are Megatron's linear layers");
+    const bool megatron = engine_ == EngineKind::megatron;
+    if (!megatron && t_.lora.scope != AdapterScope::all) object("lora.scope", "all", "it is of adapters under Megatron");
+    if (!megatron && t_.lora.masked_gates) object("lora.masked_gates", "false", "it is of adapters under Megatron");
     if (t_.lora.rank > 0) words();
     if (t_.lora.rank > 0 && t_.lora.frozen_copies > 0 && (engine_ == EngineKind::fsdp1 || engine_ == EngineKind::deepspeed))
       object("lora.frozen_copies", "0", "not supported yet: adapters that are not trained under FSDP1 and DeepSpeed");

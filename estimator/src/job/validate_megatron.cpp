@@ -450,6 +450,19 @@ class Checker {
       add("fp8_recipe", recipe, fmt::format("tokens of a rank that are a multiple of 128, not {}", rows),
           "not supported yet: what Transformer Engine gathers in 16 bits");
   }
+  /// DotProductAttention in Megatron-Bridge's layers (megatron/bridge/models/gpt_provider.py: provide, 2faedbf6).
+  void check_local_attention() {
+    const Trainer& t = role_.trainer;
+    const auto object = [&](std::string expected, std::string why) {
+      add("attention", "local", std::move(expected), std::move(why));
+    };
+    if (!t.loop.says_loss || t.megatron.maker != ModelMaker::megatron_bridge)
+      object("transformer_impl: local", "Megatron's own attention goes with its own modules, but under Relax");
+    if (t.sequences_per_micro_batch == 0)
+      object("padded sequences", "Megatron itself refuses packed sequences without Transformer Engine's attention");
+    if (t.layout.context > 1)
+      object("a layout without c", "Megatron itself has context parallelism only with Transformer Engine's attention");
+  }
   /// Megatron-core's own modules (megatron/core/models/gpt/gpt_layer_specs.py: get_gpt_layer_local_spec).
   void check_modules() {
     const Trainer& t = role_.trainer;
@@ -459,6 +472,10 @@ class Checker {
         add(knob, found ? "true" : "false", "transformer_impl: local beside it",
             "Transformer Engine's attention has a softmax of its own");
     };
+    if (m.impl != TransformerImpl::local && m.attention == TeAttention::local) {
+      check_local_attention();
+      return;
+    }
     if (m.impl != TransformerImpl::local) {
       belongs("masked_softmax_fusion", m.masked_softmax_fusion, true);
       belongs("attention_softmax_in_fp32", m.softmax_in_fp32, false);

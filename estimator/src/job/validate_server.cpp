@@ -17,10 +17,12 @@ namespace oomplan {
 namespace {
 
 /// Families whose attention SGLang cuts by data-parallel groups; the others' still spans all ranks (sglang/srt/models, those that
-/// read get_attention_tp_size, 0.5.2 and 0.5.10).
+/// read get_attention_tp_size, 0.5.2 and 0.5.10). Kimi K2.5 is DeepSeek-V3 behind a tower that is cut in the same way
+/// (models/kimi_k25.py, layers/attention/vision.py, 0.5.15).
 constexpr std::string_view kAttentionData[] = {
-    "deepseek_v2", "deepseek_v3", "deepseek_v32",  "glm4_moe",  "glm4_moe_lite", "glm_moe_dsa", "gpt_oss",    "kimi_k2",
-    "llama4",      "llama4_text", "longcat_flash", "qwen2_moe", "qwen3",         "qwen3_moe",   "qwen3_next", "qwen3_5_moe",
+    "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe",    "glm4_moe_lite", "glm_moe_dsa",
+    "gpt_oss",     "kimi_k2",     "llama4",       "llama4_text", "longcat_flash", "qwen2_moe",
+    "qwen3",       "qwen3_moe",   "qwen3_next",   "qwen3_5_moe", "kimi_k25",
 };
 
 class Problems {

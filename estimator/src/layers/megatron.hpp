@@ -75,6 +75,9 @@ struct ChunkOptions {
 /// mbridge's Qwen3.5 and Megatron-Bridge's Qwen2.5-VL have transformers' own tower, on every rank
 /// (mbridge/models/qwen3_5/model.py, 10cb17f; megatron/bridge/models/qwen_vl/modeling_qwen25_vl.py, 0.5.2).
 bool tower_of_transformers(const Architecture&, const ChunkOptions&);
+/// Kimi K2.5's tower is the checkpoint's own module, whole on every rank: its parameters are described, images are not
+/// (megatron/bridge/models/kimi_vl/modeling_kimi_k25_vl.py, 2faedbf6).
+bool holds_tower_alone(const Architecture&);
 /// The latter embeds tokens before the images go through the tower, and scatters their features over a mask.
 bool embeds_before_tower(const Architecture&, const ChunkOptions&);
 
@@ -103,6 +106,8 @@ std::vector<int> all_layers(const Architecture&, const ChunkOptions&);
 
 /// Layers of Megatron-core's own modules.
 bool is_local(const ChunkOptions&);
+/// Megatron-core's own attention runs, in its own modules or between Transformer Engine's.
+bool scores_itself(const ChunkOptions&);
 
 /// Blocks of multi-token prediction beside an actor's loss, which hand no gradient on.
 inline bool predicts_apart(const ChunkOptions& o) { return o.actor.has_value() && o.settings.mtp_detached; }

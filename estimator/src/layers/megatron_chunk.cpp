@@ -20,7 +20,7 @@ class ChunkRunner {
  public:
   ChunkRunner(Eager& g, const Architecture& a, const ChunkOptions& o) : g_(g), a_(a), o_(o), wide_(o) {
     wide_.te.fp8 = Fp8Recipe::none;
-    if (!a.tower.kind.empty())
+    if (!a.tower.kind.empty() && !holds_tower_alone(a))
       tower_ = std::make_unique<MegatronTower>(g, a, o, [this](StationPlace p, int run, int unit) { enter(p, run, unit); });
   }
 
@@ -43,7 +43,7 @@ class ChunkRunner {
     inputs_.clear();
     if (tower_) tower_->leave_forward();
     // checkpoints keep it, and so does what masks the scores in place
-    const bool masks = is_local(o_) && !o_.softmax_kernel;
+    const bool masks = scores_itself(o_) && !o_.softmax_kernel;
     if (o_.recompute != Recompute::full && !recomputes(o_, "core_attn") && !masks) mask_.reset();
     // a stage's output goes once it has been sent; its node stays
     if (!o_.last && o_.settings.deallocate_outputs) out.reset();
@@ -179,7 +179,8 @@ class ChunkRunner {
     }
     if (sequence) {
       Tensor scattered;
-      if (positions || tower_) {  // a view of this rank's rows
+      const bool scatters_last = tower_ != nullptr || holds_tower_alone(a_);
+      if (positions || scatters_last) {  // a view of this rank's rows
         scattered = x.alias(local);
       } else {
         scattered = g_.make("embedding.scattered", local, DType::bf16);
@@ -187,7 +188,7 @@ class ChunkRunner {
       g_.record(scattered, "ScatterToSequenceParallelRegion", {&x}, [this, whole](Gradients) {
         return Gradients{g_.make("embedding_backward.gathered", whole, DType::bf16, Category::temporaries)};
       });
-      const bool lies_together = tower_ && !(te.several_sequences && embeds_before_tower(a_, o_));
+      const bool lies_together = scatters_last && !(te.several_sequences && embeds_before_tower(a_, o_));
       x = lies_together ? scattered : te_contiguous(g_, scattered, "embedding.cloned");
     }
     if (a_.hidden_dropout > 0) x = dropout(g_, x, "embedding.dropped");
@@ -278,7 +279,8 @@ class ChunkRunner {
     if (o_.first) {
       hidden = embed(inputs_.front(), tower_ != nullptr);
       // a checkpoint needs an input with a gradient (Megatron-Bridge, peft/recompute.py: maybe_enable_recompute_inputs_grad)
-      if (o_.adapters.rank > 0 && o_.recompute == Recompute::full) hidden = needing_gradient(std::move(hidden), true);
+      if (o_.adapters.rank > 0 && o_.recompute == Recompute::full && !hidden.grad_fn)
+        hidden = needing_gradient(std::move(hidden), true);
     } else {
       hidden = g_.scalar(DType::bf16);
       hidden.shape = {S, B, Dim(a_.hidden)};
@@ -408,9 +410,13 @@ bool tower_of_transformers(const Architecture& a, const ChunkOptions& o) {
   return (o.settings.maker == ModelMaker::mbridge && a.model_type.starts_with("qwen3_5")) || embeds_before_tower(a, o);
 }
 
+bool holds_tower_alone(const Architecture& a) { return a.tower.kind == "moonvit"; }
+
 bool embeds_before_tower(const Architecture& a, const ChunkOptions& o) {
   return o.settings.maker == ModelMaker::megatron_bridge && a.tower.kind == "qwen2_5_vl";
 }
+
+bool scores_itself(const ChunkOptions& o) { return is_local(o) || o.te.attention == TeAttention::local; }
 
 bool is_local(const ChunkOptions& o) { return o.settings.impl == TransformerImpl::local; }
 

@@ -135,7 +135,9 @@ Tensor run_megatron_delta(Eager& g, const Architecture& a, const Layer& layer, c
   const Widths w(layer.mixer, o);
   const Dim tokens = Dim(o.te.context) * o.te.whole();
   const auto rows = [&](std::int64_t heads, std::int64_t width) { return Shape{tokens, B, Dim(heads), Dim(width)}; };
-  Tensor projected = te_norm_column_linear(g, x, layer.norm, o.te.context * w.projected(), o.te, "in_proj");
+  const std::int64_t columns = o.te.context * w.projected();
+  Tensor projected = o.adapters ? adapted_norm_column(g, x, layer.norm, columns, o.te, o.adapters, "in_proj")
+                                : te_norm_column_linear(g, x, layer.norm, columns, o.te, "in_proj");
   const bool shared = o.te.context > 1, packed = o.packed > 0;
   const auto exchanged = [&](const Tensor& rows_of_rank) {
     return tokens_for_heads(g, rows_of_rank, {w.keys(), w.keys(), w.values(), w.values(), w.heads, w.heads}, o);
@@ -153,7 +155,9 @@ Tensor run_megatron_delta(Eager& g, const Architecture& a, const Layer& layer, c
   }
   const std::vector<Tensor> parts = split(
       g, all, {{tokens, B, Dim(w.convolved())}, rows(w.heads, w.value), {tokens, B, Dim(w.heads)}, {tokens, B, Dim(w.heads)}});
-  const Tensor weight = shared ? heads_of_weight(g, w.convolved(), layer.mixer.conv_kernel, o) : te_weight(g);
+  const Tensor weight = shared       ? heads_of_weight(g, w.convolved(), layer.mixer.conv_kernel, o)
+                        : o.adapters ? g.scalar(DType::bf16)
+                                     : te_weight(g);
   const Tensor mixed = fla::short_convolution(g, parts[0], weight, o.delta_chunks, layer.mixer.conv_kernel);
   Prepared in = prepare(g, mixed, parts[1], parts[2], parts[3], w);
   auto [decay, beta] = decay_and_beta(g, in.alpha, in.beta);
@@ -179,7 +183,8 @@ Tensor run_megatron_delta(Eager& g, const Architecture& a, const Layer& layer, c
   } else {
     normed = packed ? joined_sequences(g, before, o, "gated_norm.by_sequence") : before;
   }
-  return te_row_linear(g, normed, a.hidden, o.te, "out_proj");
+  return o.adapters ? adapted_row(g, normed, a.hidden, o.te, o.adapters, "out_proj")
+                    : te_row_linear(g, normed, a.hidden, o.te, "out_proj");
 }
 
 }  // namespace oomplan

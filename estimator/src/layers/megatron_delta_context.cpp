@@ -59,7 +59,7 @@ Tensor heads_for_tokens(Eager& g, const Tensor& x, const ChunkOptions& o) {
 }
 
 Tensor heads_of_weight(Eager& g, std::int64_t channels, std::int64_t kernel, const ChunkOptions& o) {
-  const Tensor whole = te_weight(g);
+  const Tensor whole = o.adapters ? g.scalar(DType::bf16) : te_weight(g);
   Tensor out = g.make("conv1d.weight", {Dim(channels), Dim(kernel)}, DType::bf16);
   g.record(out, "CatBackward0", {&whole}, [&g, all = Shape{Dim(o.te.context * channels), Dim(kernel)}](const Gradients&) {
     const Tensor sections = gradient(g, "conv1d_backward.weight_sections", all, DType::bf16);

@@ -247,7 +247,7 @@ Tensor megatron_with_bias(Eager& g, const Tensor& x, const std::string& name) {
 
 Tensor run_megatron_core(Eager& g, const Tensor& query, const Tensor& key, const Tensor& value, AttentionViews views,
                          const ChunkOptions& o, const Tensor& mask) {
-  if (is_local(o)) return run_local_core(g, {query, key, value}, o, mask);
+  if (scores_itself(o)) return run_local_core(g, {query, key, value}, o, mask);
   const auto attend = [&g, views, te = o.te](const std::vector<Tensor>& in) {
     return std::vector<Tensor>{te_attention(g, in[0], in[1], in[2], views, te)};
   };
@@ -258,7 +258,10 @@ Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, c
                           const Tensor& mask) {
   const bool moe = layer.feed_forward.kind == FeedForwardKind::moe;
   const auto behind = [&](bool bias) {
-    return BehindHalf{a.hidden_dropout > 0, o.settings.bias_dropout_fusion, bias ? te_weight(g) : Tensor()};
+    const Tensor of_half = !bias        ? Tensor()
+                           : o.adapters ? g.scalar(DType::bf16)
+                                        : te_weight(g);  // a frozen one asks for no gradient
+    return BehindHalf{a.hidden_dropout > 0, o.settings.bias_dropout_fusion, of_half};
   };
   const bool norms_behind = layer.norm_place == NormPlace::pre_and_post;  // slime's GLM-4 (docker/patch/latest/megatron.patch)
   const auto attend = [&](const Tensor& in) { return attention(g, a, layer, o, in, mask); };

@@ -1,6 +1,9 @@
 #include "layers/megatron_lora.hpp"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
 
 #include "layers/megatron_moe.hpp"
 #include "layers/ops.hpp"
@@ -106,6 +109,48 @@ Projected norm_column(Eager& g, const Tensor& x, NormKind kind, std::int64_t col
   return out;
 }
 
+/// TELinear, column-parallel, with frozen weights: keeps nothing.
+Tensor frozen_column(Eager& g, const Tensor& x, std::int64_t columns, const TeOptions& o, const std::string& name) {
+  const Shape whole = with_last({o.whole(), x.shape[1], Dim(1)}, x.shape.back()), before = x.shape;
+  Tensor y;
+  {
+    const Tensor total = gathers(o) ? g.make(name + ".input_gathered", whole, x.dtype) : x;
+    y = g.make(name, with_last(total.shape, Dim(columns)), x.dtype);
+  }
+  g.record(y, "TELinear", {&x}, [&g, scatters = gathers(o), whole, before, name](Gradients in) {
+    Tensor product = gradient(g, (name + "_backward").c_str(), scatters ? whole : before, in[0].dtype);
+    return Gradients{scatters ? gradient(g, (name + "_backward.scattered").c_str(), before, in[0].dtype) : std::move(product)};
+  });
+  return y;
+}
+
+/// gather_from_sequence_parallel_region
+Tensor gathered_rows(Eager& g, const Tensor& x, const TeOptions& o, const std::string& name) {
+  if (!gathers(o)) return x;
+  return moved_rows(g, x, with_last({o.whole(), x.shape[1], Dim(1)}, x.shape.back()), {}, x.dtype, name);
+}
+
+/// output[..., -gates:] = 0: the gradient is copied, and zero there.
+Tensor masked(Eager& g, const Tensor& x, const std::string& name) {
+  Tensor y = x.alias(x.shape);
+  g.record(y, "CopySlices", {&x},
+           [&g, name](Gradients in) { return Gradients{gradient(g, (name + "_backward").c_str(), in[0].shape, in[0].dtype)}; });
+  return y;
+}
+
+/// Has the layer an adapter?
+bool adapts(const MegatronAdapters& a, std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, bool MegatronAdapters::*>, 6> kLayers{
+      {{"qkv", &MegatronAdapters::qkv},
+       {"linear_proj", &MegatronAdapters::proj},
+       {"fc1", &MegatronAdapters::fc1},
+       {"fc2", &MegatronAdapters::fc2},
+       {"in_proj", &MegatronAdapters::in_proj},
+       {"out_proj", &MegatronAdapters::out_proj}}};
+  const auto* const found = std::ranges::find_if(kLayers, [name](const auto& row) { return name.ends_with(row.first); });
+  return found != kLayers.end() && a.*found->second;
+}
+
 /// TELinear, row-parallel, with frozen weights: keeps nothing.
 Tensor frozen_row(Eager& g, const Tensor& x, std::int64_t columns, const TeOptions& o, const std::string& name) {
   const bool scatters = gathers(o);
@@ -168,28 +213,41 @@ Tensor adapted_experts(Eager& g, const Tensor& base, const Tensor& x, const TeOp
 
 MegatronAdapters megatron_adapters(const Trainer& t) {
   if (t.lora.rank == 0) return {};
-  return {t.lora.rank,
-          targets(t, "linear_qkv"),
-          targets(t, "linear_proj"),
-          targets(t, "linear_fc1"),
-          targets(t, "linear_fc2"),
-          t.megatron.input_regather,
-          false};
+  const bool named = !t.lora.targets.empty();  // Megatron-Bridge's own four otherwise
+  return {.rank = t.lora.rank,
+          .qkv = targets(t, "linear_qkv"),
+          .proj = targets(t, "linear_proj"),
+          .fc1 = targets(t, "linear_fc1"),
+          .fc2 = targets(t, "linear_fc2"),
+          .in_proj = named && targets(t, "in_proj"),
+          .out_proj = named && targets(t, "out_proj"),
+          .tower = t.lora.scope == AdapterScope::all,
+          .masked_gates = t.lora.masked_gates,
+          .regathers = t.megatron.input_regather};
 }
 
 Tensor adapted_norm_column(Eager& g, const Tensor& x, NormKind kind, std::int64_t columns, const TeOptions& o,
                            const MegatronAdapters& a, const std::string& name) {
-  const bool adapted = name == "linear_qkv" ? a.qkv : a.fc1;
+  const bool adapted = adapts(a, name);
   const Projected base = norm_column(g, x, kind, columns, o, adapted, a.regathers, name);
   if (!adapted) return base.result;
-  const Tensor beside = column_adapter(g, base.normed, columns, o, a, name + ".adapter");
+  Tensor beside = column_adapter(g, base.normed, columns, o, a, name + ".adapter");
+  if (a.masked_gates && name == "in_proj") beside = masked(g, beside, name + ".adapter.masked");
   return add(g, base.result, beside, name + ".with_adapter");
+}
+
+Tensor adapted_column(Eager& g, const Tensor& x, std::int64_t columns, const TeOptions& o, const MegatronAdapters& a,
+                      const std::string& name) {
+  Tensor base = frozen_column(g, x, columns, o, name);
+  if (!adapts(a, name)) return base;
+  const Tensor beside = column_adapter(g, gathered_rows(g, x, o, name + ".adapter.gathered"), columns, o, a, name + ".adapter");
+  return add(g, base, beside, name + ".with_adapter");
 }
 
 Tensor adapted_row(Eager& g, const Tensor& x, std::int64_t columns, const TeOptions& o, const MegatronAdapters& a,
                    const std::string& name) {
   Tensor base = frozen_row(g, x, columns, o, name);
-  if (!(name == "linear_proj" ? a.proj : a.fc2)) return base;
+  if (!adapts(a, name)) return base;
   const Tensor beside = row_adapter(g, x, columns, o, a, name + ".adapter");
   return add(g, base, beside, name + ".with_adapter");
 }

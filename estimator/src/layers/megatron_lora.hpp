@@ -20,8 +20,11 @@ namespace oomplan {
 struct MegatronAdapters {
   std::int64_t rank = 0;  ///< 0: none, and everything is trained
   bool qkv = false, proj = false, fc1 = false, fc2 = false;
-  bool regathers = false;  ///< sequence_parallel_input_regather
-  bool frozen = false;     ///< without adapters: mergers of a vision tower alone are trained
+  bool in_proj = false, out_proj = false;  ///< of linear attention
+  bool tower = false;                      ///< a vision tower's modules of these names have adapters, too
+  bool masked_gates = false;               ///< gates of what in_proj's adapter gives are set to zero in place
+  bool regathers = false;                  ///< sequence_parallel_input_regather
+  bool frozen = false;                     ///< without adapters: mergers of a vision tower alone are trained
   explicit operator bool() const { return rank > 0 || frozen; }
   bool operator==(const MegatronAdapters&) const = default;
 };
@@ -39,6 +42,10 @@ Tensor adapted_norm_column(Eager&, const Tensor& x, NormKind, std::int64_t colum
 /// The pair that all experts of a rank share, on their rows, beside a grouped product of theirs. Nothing of it is split.
 Tensor adapted_experts(Eager&, const Tensor& base, const Tensor& x, const TeOptions&, const MegatronAdapters&,
                        const std::string& name);
+/// A column-parallel layer without a norm whose weights are frozen, and the adapter beside it, which gathers its input again.
+/// `columns`: of this rank.
+Tensor adapted_column(Eager&, const Tensor& x, std::int64_t columns, const TeOptions&, const MegatronAdapters&,
+                      const std::string& name);
 /// A row-parallel layer whose weights are frozen, and the adapter beside it. `columns`: of the result.
 Tensor adapted_row(Eager&, const Tensor& x, std::int64_t columns, const TeOptions&, const MegatronAdapters&,
                    const std::string& name);

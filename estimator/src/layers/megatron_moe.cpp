@@ -31,12 +31,13 @@ bool shares_input(const ChunkOptions& o) { return keeps_shared_input(o.te) && !r
 std::int64_t shared_columns(const FeedForward& f, std::int64_t width) { return (f.experts_gated ? 2 : 1) * width; }
 
 /// moe_shared_expert_gate: one number a token from the same input.
-Tensor gate_of(Eager& g, const Tensor& x) {
+Tensor gate_of(Eager& g, const Tensor& x, const ChunkOptions& o) {
   Tensor logits = g.make("shared_experts.gate_logits", with_last(x.shape, 1), x.dtype);
   if (g.will_record({&x})) {
-    Saved saved = g.save(x);
-    g.record(logits, "LinearBackward0", {&x}, [&g, saved](Gradients) {
-      return Gradients{gradient(g, "shared_experts.gate_backward", saved.get().shape, DType::bf16)};
+    Saved saved = o.adapters ? Saved() : g.save(x);  // for the gradient of its row
+    g.record(logits, "LinearBackward0", {&x}, [&g, saved, frozen = bool(o.adapters), shape = x.shape](Gradients) {
+      if (!frozen) (void)saved.get();
+      return Gradients{gradient(g, "shared_experts.gate_backward", shape, DType::bf16)};
     });
   }
   return sigmoid(g, std::move(logits), "shared_experts.gate");
@@ -45,13 +46,16 @@ Tensor gate_of(Eager& g, const Tensor& x) {
 /// SharedExpertMLP without overlap: an MLP whose norm stands outside.
 Tensor shared_experts(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOptions& o, const Tensor& x) {
   const std::int64_t width = f.shared_width / o.te.tensor;
-  Tensor inner = te_column_linear(g, x, shared_columns(f, width), o.te, "shared_experts.linear_fc1", shares_input(o));
+  const std::int64_t columns = shared_columns(f, width);
+  Tensor inner = o.adapters ? adapted_column(g, x, columns, o.te, o.adapters, "shared_experts.linear_fc1")
+                            : te_column_linear(g, x, columns, o.te, "shared_experts.linear_fc1", shares_input(o));
   Tensor active = shared_activation(g, f, o, inner, width);
   inner.reset();
-  Tensor out = te_row_linear(g, active, a.hidden, o.te, "shared_experts.linear_fc2");
+  Tensor out = o.adapters ? adapted_row(g, active, a.hidden, o.te, o.adapters, "shared_experts.linear_fc2")
+                          : te_row_linear(g, active, a.hidden, o.te, "shared_experts.linear_fc2");
   active.reset();
   if (!f.shared_gate) return out;
-  Tensor score = gate_of(g, x);
+  Tensor score = gate_of(g, x, o);
   return mul(g, std::move(out), std::move(score), "shared_experts.gated");
 }
 
@@ -67,7 +71,7 @@ class SharedBeside {
  private:
   bool scatters() const { return o_.te.sequence_parallel && o_.te.tensor > 1; }
   void gather() {
-    if (f_.shared_gate) score_ = gate_of(g_, x_);
+    if (f_.shared_gate) score_ = gate_of(g_, x_, o_);
     const Shape whole{o_.te.whole(), x_.shape[1], x_.shape[2]};
     kept_ = scatters() ? moved_rows(g_, x_, whole, {}, DType::bf16, "shared_experts.gathered") : x_;
   }

@@ -105,7 +105,7 @@ std::string unsupported_linear(const Architecture& a, const Mixer& m, const Chun
   if (o.delta_chunks == 0) return "Megatron with layers other than attention is not supported yet";
   const std::array<std::pair<bool, const char*>, 5> beside{
       {{o.te.context > 1 && o.packed > 0 && !o.patched, "context parallelism of packed sequences"},
-       {o.adapters.rank > 0, "adapters"},
+       {o.adapters.rank > 0 && (!o.patched || o.of_slime), "adapters"},
        {o.te.fp8 != Fp8Recipe::none, "fp8"},
        {is_local(o), "Megatron's own modules"},
        {o.settings.fsdp != MegatronFsdpStrategy::off, "Megatron-FSDP"}}};
@@ -127,9 +127,16 @@ std::string unsupported_linear(const Architecture& a, const Mixer& m, const Chun
 std::string unsupported_tower(const Architecture& a, const ChunkOptions& o) {
   const Tower& t = a.tower;
   if (t.kind.empty()) return {};
+  if (holds_tower_alone(a) && o.patched) {
+    if (o.vision.images > 0) return "images of Kimi's tower under Megatron are not supported yet";
+    if (o.adapters || o.tower != TowerTraining::all) return "Kimi's tower under Megatron is not supported yet, but trained";
+    if (o.te.fp8 != Fp8Recipe::none || o.settings.fsdp != MegatronFsdpStrategy::off || is_local(o))
+      return "Kimi's tower under Megatron is not supported yet beside other products than those in 16 bits";
+    return {};
+  }
   if (t.kind != "qwen2_5_vl" && t.kind != "qwen3_vl")
     return "a vision tower ('" + t.kind + "') under Megatron is not supported yet";
-  const std::array<std::pair<bool, const char*>, 4> beside{{{o.adapters.rank > 0, "adapters"},
+  const std::array<std::pair<bool, const char*>, 4> beside{{{o.adapters.rank > 0 && !o.patched, "adapters"},
                                                             {o.te.fp8 != Fp8Recipe::none, "fp8"},
                                                             {is_local(o), "Megatron's own modules"},
                                                             {o.settings.fsdp != MegatronFsdpStrategy::off, "Megatron-FSDP"}}};
@@ -167,9 +174,13 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
       return "experts and latent attention under Megatron-FSDP are not supported yet";
     if (is_local(o))
       if (std::string why = unsupported_local(run.layer, o); !why.empty()) return why;
+    if (o.te.attention == TeAttention::local && f.kind == FeedForwardKind::moe)
+      return "Transformer Engine itself finds no kernel: Megatron-Bridge's layers with experts keep its attention";
+    if (o.te.attention == TeAttention::local && (m.kind != MixerKind::attention || m.rotary_dim == 0 || !a.tower.kind.empty()))
+      return "Megatron's own attention in these layers of Megatron-Bridge is not supported yet";
     if (o.adapters && m.kind == MixerKind::mla) return "adapters beside latent attention under Megatron are not supported yet";
-    const bool plain =
-        (o.areal.on || o.actor.has_value()) && o.settings.grouped_experts && o.expert_tensor == 1 && f.shared_width == 0;
+    const bool plain = (o.areal.on || o.actor.has_value() || o.patched) && o.settings.grouped_experts && o.expert_tensor == 1 &&
+                       (f.shared_width == 0 || (o.patched && !o.settings.shared_expert_overlap));
     if (o.adapters && f.kind == FeedForwardKind::moe && (o.adapters.fc1 || o.adapters.fc2 || f.shared_width > 0) && !plain)
       return "adapters of experts under Megatron are not supported yet: name linear_qkv and linear_proj in lora.targets";
     if (m.kind == MixerKind::mla && m.index_heads > 0) return "Megatron with a sparse-attention indexer is not supported yet";

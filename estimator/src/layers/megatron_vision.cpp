@@ -76,7 +76,11 @@ ChunkOptions tower_options(const Tower& t, const ChunkOptions& o) {
   out.recompute = o.recompute;
   out.forward_only = o.forward_only;
   out.adapters = o.adapters;
-  out.adapters.frozen = o.adapters.frozen || o.tower != TowerTraining::all;
+  if (o.adapters.rank > 0) {
+    if (!o.adapters.tower) out.adapters = {.frozen = true};
+  } else {
+    out.adapters.frozen = o.adapters.frozen || o.tower != TowerTraining::all;
+  }
   out.rotary_in_fp32 = t.kind == "qwen3_vl";
   out.own_attention = true;
   return out;
@@ -114,7 +118,7 @@ void MegatronTower::enter_inputs() {
 
 /// A product with parameters of the tower whose gradient goes once it has been added up.
 Tensor MegatronTower::weighted(Tensor out, const char* node, const Tensor& kept, Shape of_weight, const std::string& name) {
-  if (options_.adapters.frozen) return out;
+  if (options_.adapters) return out;
   const Tensor weight = te_weight(g_);
   const Saved saved = g_.will_record({&weight}) ? g_.save(kept) : Saved();
   g_.record(out, node, {&weight}, [this, saved, of_weight, name](Gradients) {
@@ -191,12 +195,16 @@ Tensor MegatronTower::merged(const Tensor& hidden, bool behind_block) {
   TeOptions te = options_.te;
   te.rows = image_rows().coefficient;
   Tensor in = behind_block ? view(hidden, rows) : hidden;
-  if (options_.adapters.frozen && g_.grad_enabled)
+  const bool adapted = o_.adapters.rank > 0;
+  if (options_.adapters.frozen && !adapted && g_.grad_enabled)
     in.grad_fn = te_weight(g_).grad_fn;  // the norm's backward pass makes a gradient that nobody takes
   Tensor x = view(te_norm(g_, in, model_.final_norm, "merger.norm"), rows);
-  Tensor inner = te_column_linear(g_, x, wide / te.tensor, te, "merger.fc1");
+  Tensor inner = adapted ? adapted_column(g_, x, wide / te.tensor, te, options_.adapters, "merger.fc1")
+                         : te_column_linear(g_, x, wide / te.tensor, te, "merger.fc1");
   x = activation(g_, std::move(inner), "merger.act");
-  return megatron_with_bias(g_, te_row_linear(g_, x, t_.out_hidden, te, "merger.fc2"), "merger.fc2.biased");
+  const Tensor out = adapted ? adapted_row(g_, x, t_.out_hidden, te, options_.adapters, "merger.fc2")
+                             : te_row_linear(g_, x, t_.out_hidden, te, "merger.fc2");
+  return megatron_with_bias(g_, out, "merger.fc2.biased");
 }
 
 void MegatronTower::run_blocks(Tensor& hidden) {
@@ -237,8 +245,9 @@ Tensor MegatronTower::own_pixels() {
 /// What is frozen and reads pixels asks for no gradient.
 void MegatronTower::run() {
   const bool records = g_.grad_enabled;
-  merges_with_graph_ = records && o_.tower != TowerTraining::none;
-  g_.grad_enabled = records && !options_.adapters.frozen;
+  const bool adapted = o_.adapters.rank > 0;  // autograd finds what needs a gradient
+  merges_with_graph_ = records && (adapted || o_.tower != TowerTraining::none);
+  g_.grad_enabled = records && (adapted || !options_.adapters.frozen);
   make_features();
   g_.grad_enabled = records;
 }
@@ -257,6 +266,8 @@ void MegatronTower::make_features() {
   g_.prefix = "vision.";
   Tensor hidden = with_positions(patches());
   rotary_ = g_.make("rotary", {rows_, B, Dim(1), Dim(model_.runs[0].layer.mixer.rotary_dim)}, DType::fp32, Category::buffers);
+  // checkpoints need an input with a gradient, here, too (megatron/bridge/peft/recompute.py)
+  if (o_.adapters.rank > 0 && o_.recompute == Recompute::full) hidden.grad_fn = te_weight(g_).grad_fn;
   {
     const Tensor first = hidden;  // the caller's name for what the blocks take
     run_blocks(hidden);

@@ -1,4 +1,5 @@
 // Parameters that a rank of Megatron-core holds, and what its placeholder gradients take.
+#include <initializer_list>
 #include <set>
 #include <utility>
 
@@ -101,12 +102,16 @@ class Counter {
     const Mixer& m = l.mixer;
     const std::int64_t t = o_.te.tensor, values = m.linear_value_heads * m.linear_value_dim,
                        convolved = 2 * m.linear_key_heads * m.linear_key_dim + values;
+    const std::int64_t projected = (convolved + values + 2 * m.linear_value_heads) / t;
+    const MegatronAdapters& beside = o_.adapters;
     for (int n = 0; n < 2; ++n) vector(m.linear_value_heads / t);
     norm(l.norm, a_.hidden);
-    matrix((convolved + values + 2 * m.linear_value_heads) / t, a_.hidden);
+    matrix(projected, a_.hidden);
+    if (beside.in_proj) pair(beside.rank / t, a_.hidden, projected, beside.rank);
     vector(convolved / t * m.conv_kernel);
     norm(NormKind::rms, m.linear_value_dim);
     matrix(a_.hidden, values / t);
+    if (beside.out_proj) pair(beside.rank, values / t, a_.hidden / t, beside.rank);
   }
   /// slime's: PyTorch's own modules, whole on every rank, and the norm in front of them.
   void whole_linear_attention(const Layer& l) {
@@ -178,8 +183,11 @@ class Counter {
     if (beside.fc2) pair(beside.rank, width, a_.hidden, beside.rank, true);
     if (f.shared_width == 0) return;
     if (f.shared_gate) dense.push_back({a_.hidden});
-    matrix((f.experts_gated ? 2 : 1) * f.shared_width / o_.te.tensor, a_.hidden);
-    matrix(a_.hidden, f.shared_width / o_.te.tensor);
+    const std::int64_t t = o_.te.tensor, shared = f.shared_width / t, columns = (f.experts_gated ? 2 : 1) * shared;
+    matrix(columns, a_.hidden);
+    matrix(a_.hidden, shared);
+    if (beside.fc1) pair(beside.rank / t, a_.hidden, columns, beside.rank);
+    if (beside.fc2) pair(beside.rank, shared, a_.hidden / t, beside.rank);
   }
 
   const Architecture& a_;
@@ -206,6 +214,9 @@ void count_tower(const Tower& t, bool whole, const ChunkOptions& chunk, Counter&
     mergers.vector(wide / ranks);
     mergers.matrix(t.out_hidden, wide / ranks);
     mergers.vector(t.out_hidden);
+    const MegatronAdapters& beside = options.adapters;
+    if (beside.fc1) mergers.pair(beside.rank / ranks, wide, wide / ranks, beside.rank);
+    if (beside.fc2) mergers.pair(beside.rank, wide / ranks, t.out_hidden / ranks, beside.rank);
   };
   constexpr std::int64_t kChannels = 3;
   tower.dense.push_back({t.hidden * kChannels * t.temporal_patch * t.patch * t.patch});
@@ -217,15 +228,34 @@ void count_tower(const Tower& t, bool whole, const ChunkOptions& chunk, Counter&
   for (std::int64_t i = 0; i < t.deepstack; ++i) merger(wide);
   merger(t.hidden);
   const bool frozen = chunk.tower != TowerTraining::all;
-  auto& of_mergers = chunk.adapters.frozen                     ? to.adapters
+  for (Counter* part : {&tower, &mergers}) to.adapters.insert(to.adapters.end(), part->adapters.begin(), part->adapters.end());
+  auto& of_mergers = chunk.adapters.rank > 0                   ? to.untrained
+                     : chunk.adapters.frozen                   ? to.adapters
                      : !frozen                                 ? tower.dense
                      : chunk.tower == TowerTraining::projector ? to.dense
                                                                : to.untrained;
   of_mergers.insert(of_mergers.end(), mergers.dense.begin(), mergers.dense.end());
-  auto& of_body = frozen ? to.untrained : to.dense;
+  auto& of_body = frozen || chunk.adapters.rank > 0 ? to.untrained : to.dense;
   of_body.insert(of_body.begin(), tower.dense.begin(), tower.dense.end());
   if (!options.te.fused_gradients) return;
+  if (chunk.adapters.rank > 0) return;  // what is frozen has no gradient
   for (const Counter* part : {&tower, &mergers}) to.shapes.insert(part->shapes.begin(), part->shapes.end());
+}
+
+/// Kimi K2.5's tower and projector, PyTorch's own modules, in the order of modeling_kimi_k25.py: a table of positions, blocks of
+/// two norms, queries, keys and values in one, and a feed-forward block of two; in front of the merging products a norm of a
+/// patch.
+void count_moonvit(const Tower& t, std::int64_t hidden, Counter& to) {
+  std::vector<MegatronTensor> all;
+  const auto put = [&](std::initializer_list<std::int64_t> sizes) {
+    for (const std::int64_t elements : sizes) all.push_back({elements});
+  };
+  constexpr std::int64_t kChannels = 3;
+  const std::int64_t v = t.hidden, f = t.width, wide = t.merge * t.merge * v;
+  put({v * kChannels * t.patch * t.patch, v, t.positions * v});
+  for (std::int64_t block = 0; block < t.layers; ++block) put({v, v, v, v, f * v, f, v * f, v, 3 * v * v, 3 * v, v * v, v});
+  put({v, v, t.projector_width, t.projector_width, wide * wide, wide, hidden * wide, hidden});
+  to.dense.insert(to.dense.begin(), all.begin(), all.end());
 }
 
 /// A block of multi-token prediction: norms of both inputs, their projection, a layer like the last, and the output's norm.
@@ -236,13 +266,19 @@ void count_block(const Architecture& a, const ChunkOptions& chunk, Counter& to) 
   to.norm(a.final_norm, a.hidden);
 }
 
+void count_tower(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
+  if (!chunk.first || a.tower.kind.empty()) return;
+  if (holds_tower_alone(a)) return count_moonvit(a.tower, a.hidden, to);
+  count_tower(a.tower, tower_of_transformers(a, chunk), chunk, to);
+}
+
 /// All of a chunk.
 void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
   const std::int64_t rows = chunk.padded_vocab / chunk.te.tensor;
   const std::int64_t blocks = chunk.mtp + chunk.idle_mtp;
   const bool embeds = chunk.first || blocks > 0;
   const bool alone = chunk.first && chunk.last;
-  if (chunk.first && !a.tower.kind.empty()) count_tower(a.tower, tower_of_transformers(a, chunk), chunk, to);
+  count_tower(a, chunk, to);
   if (embeds) {
     to.dense.push_back({rows * a.hidden, true, !alone && (a.tied || chunk.settings.mtp_layers > 0)});
     if (a.position_rows > 0) to.dense.push_back({a.position_rows * a.hidden});
@@ -267,7 +303,7 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
 
 std::int64_t tower_elements(const Architecture& a, const ChunkOptions& chunk) {
   Counter counter(a, chunk);
-  if (chunk.first && !a.tower.kind.empty()) count_tower(a.tower, tower_of_transformers(a, chunk), chunk, counter);
+  count_tower(a, chunk, counter);
   return sum_of(counter.dense);
 }
 

@@ -318,10 +318,10 @@ void put_under_fsdp(MegatronStage& s, const Architecture& a, const Trainer& t, c
   s.fsdp = std::move(plan);
 }
 
-/// transformer_impl local: the buffer that all attentions write their scores over and, under sequence parallelism, all products
-/// gather their input in; it has the size of the largest.
+/// The buffer that all attentions of Megatron's own write their scores over and, under sequence parallelism of its own modules,
+/// all products gather their input in; it has the size of the largest.
 Bytes shared_buffer(const Architecture& a, const ChunkOptions& o, std::int64_t sequences, std::int64_t tokens) {
-  std::int64_t largest = o.te.sequence_parallel ? sequences * tokens * a.hidden : 0;
+  std::int64_t largest = is_local(o) && o.te.sequence_parallel ? sequences * tokens * a.hidden : 0;
   for (const int run : o.layers) {
     const std::int64_t heads = a.runs[run_of(run)].layer.mixer.heads / o.te.tensor;
     largest = std::max(largest, sequences * heads * tokens * tokens);
@@ -416,7 +416,7 @@ void see_sequences(ChunkOptions& o, const Architecture& a, const Trainer& t, con
 /// models/qwen_vl/modelling_qwen3_vl/model.py, 0.5.2).
 void see_images(ChunkOptions& o, const Architecture& a, const Trainer& t) {
   o.vision = vision_pass(t, EngineKind::megatron, a);
-  o.own_attention = !a.tower.kind.empty() && !embeds_before_tower(a, o);
+  o.own_attention = !a.tower.kind.empty() && !embeds_before_tower(a, o) && !holds_tower_alone(a);
   if (o.vision.images == 0) return;
   if (t.megatron.maker == ModelMaker::mbridge && a.tower.kind == "qwen3_vl") o.image_ranks = t.layout.context;
   if (tower_of_transformers(a, o) && !embeds_before_tower(a, o)) o.image_ranks *= t.layout.tensor;
@@ -590,7 +590,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     s.receives.push_back(!chunk.first);
     s.hands_on.push_back(!chunk.last);
     s.tables += rotary_tables(a, chunk, whole);
-    if (is_local(chunk)) s.gathered = std::max(s.gathered, shared_buffer(a, chunk, s.counts.b, whole));
+    if (scores_itself(chunk)) s.gathered = std::max(s.gathered, shared_buffer(a, chunk, s.counts.b, whole));
     // the output layer's, and that of adapters that gather their input again; a frozen output layer gathers without the buffer
     const bool adapters = chunk.adapters.regathers && (chunk.adapters.qkv || chunk.adapters.fc1);
     const bool fused = chunk.actor && chunk.actor->fused, classifies = t.megatron.labels > 0;
@@ -631,9 +631,9 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   if (chunks.front().adapters && t.loop.adapters_outside) put_adapters_outside(s, n, frozen, t.megatron.wrap_with_ddp);
   if (!use.trains) hold_no_states(s, t.megatron.wrap_with_ddp);
   if (m.fsdp != MegatronFsdpStrategy::off) put_under_fsdp(s, a, t, chunks.front());
-  // mbridge marks transformers' tower with average_gradients_across_tp_domain (megatron/core/distributed/finalize_model_grads.py,
+  // bridges mark such a tower with average_gradients_across_tp_domain (megatron/core/distributed/finalize_model_grads.py,
   // 0.18: _allreduce_non_tensor_model_parallel_grads)
-  if (use.trains && te.tensor > 1 && tower_of_transformers(a, chunks.front()))
+  if (use.trains && te.tensor > 1 && (tower_of_transformers(a, chunks.front()) || holds_tower_alone(a)))
     s.averaged = bytes_of(tower_elements(a, chunks.front()), t.reduce);
   s.placeholders = n.placeholders;
   hold_for_loss(s, a, t, chunks.back());

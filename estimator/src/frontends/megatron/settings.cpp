@@ -102,9 +102,12 @@ class Writer {
   /// core_transformer_config_from_args and TransformerConfig: dividing scores by the layer's number has the softmax in fp32.
   void put_local_modules() {
     put("transformer_impl", "local", "transformer_impl");
+    put_local_softmax();
+    put("query_key_layer_scaling", word(a_.on("apply_query_key_layer_scaling")), "apply_query_key_layer_scaling");
+  }
+  void put_local_softmax() {
     put("masked_softmax_fusion", word(a_.on("masked_softmax_fusion")), "masked_softmax_fusion");
     put("attention_softmax_in_fp32", word(a_.on("attention_softmax_in_fp32")), "attention_softmax_in_fp32");
-    put("query_key_layer_scaling", word(a_.on("apply_query_key_layer_scaling")), "apply_query_key_layer_scaling");
   }
   void put_kernels() {
     // auto: Transformer Engine prefers cuDNN's attention on Hopper and later, which is what the engine's default is
@@ -112,6 +115,7 @@ class Writer {
     const bool local = a_.text("transformer_impl") == "local";
     if (local) put_local_modules();
     if (attention != "auto" && !local) put("attention", attention, "attention_backend");
+    if (attention == "local" && !local) put_local_softmax();
     put("cross_entropy", a_.on("cross_entropy_loss_fusion") ? a_.text("cross_entropy_fusion_impl") : "unfused",
         a_.on("cross_entropy_loss_fusion") ? "cross_entropy_fusion_impl" : "cross_entropy_loss_fusion");
     if (r_.context > 1) put("context_exchange", a_.items("cp_comm_type").front(), "cp_comm_type");

@@ -104,7 +104,8 @@ void refuse_unsupported(const Arguments& a, const Run& r, Complaints& out, const
   if (a.text("transformer_impl") == "inference_optimized")
     refuse(a, "transformer_impl", "transformer_engine or local", "layers that are made for inference", out);
   const std::string attention = a.text("attention_backend");
-  if (attention == "local") refuse(a, "attention_backend", "auto, flash, fused or unfused", "Megatron's own attention", out);
+  if (attention == "local" && std::ranges::find(described, "attention_backend") == described.end())
+    refuse(a, "attention_backend", "auto, flash, fused or unfused", "Megatron's own attention", out);
   const auto exchange = a.items("cp_comm_type");
   if (r.context > 1 && (exchange.size() != 1 || (exchange[0] != "p2p" && exchange[0] != "a2a")))
     refuse(a, "cp_comm_type", "p2p or a2a", "other exchanges of a context", out);

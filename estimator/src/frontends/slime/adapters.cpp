@@ -17,10 +17,12 @@ namespace {
 struct Target {
   std::string_view megatron, servers;
 };
-constexpr std::array<Target, 4> kTargets{{{"linear_qkv", "q_proj, k_proj, v_proj"},
+constexpr std::array<Target, 6> kTargets{{{"linear_qkv", "q_proj, k_proj, v_proj"},
                                           {"linear_proj", "o_proj"},
                                           {"linear_fc1", "gate_proj, up_proj"},
-                                          {"linear_fc2", "down_proj"}}};
+                                          {"linear_fc2", "down_proj"},
+                                          {"in_proj", "in_proj_qkvz"},
+                                          {"out_proj", "out_proj"}}};
 
 const Target* target_named(std::string_view name) {
   const auto* const found = std::ranges::find(kTargets, name, &Target::megatron);
@@ -53,7 +55,8 @@ std::vector<Setting> adapters_of(SlimeText& text, const std::string& role) {
   for (const std::string& target : targets)
     if (target_named(target) == nullptr) {
       text.told.add(text.own.place("lora_target_modules"), fmt::format("'{}'", target),
-                    "linear_qkv, linear_proj, linear_fc1 or linear_fc2", "not supported yet: adapters beside other layers");
+                    "linear_qkv, linear_proj, linear_fc1, linear_fc2, in_proj or out_proj",
+                    "not supported yet: adapters beside other layers");
       text.told.problems.back().kind = ProblemKind::not_supported;
       return {};
     }
@@ -62,6 +65,16 @@ std::vector<Setting> adapters_of(SlimeText& text, const std::string& role) {
       setting(text, role + ".lora.alpha", fmt::format("{}", text.own.whole_or("lora_alpha", 32)), "lora_alpha"),
       setting(text, role + ".lora.targets", fmt::format("[{}]", fmt::join(targets, ", ")), "lora_target_modules"),
       setting(text, role + ".lora.format", "storage", "lora_rank")};
+  const bool gates = std::ranges::find(targets, "in_proj") != targets.end();
+  if (gates && text.own.on("lora_adapter_mode"))  // install_gdn_gate_mask_hooks
+    out.push_back(setting(text, role + ".lora.masked_gates", "true", "lora_adapter_mode"));
+  if (const std::string scope = text.own.text("lora_scope"); scope == "vision") {
+    text.told.add(text.own.place("lora_scope"), "'vision'", "all or language",
+                  "not supported yet: adapters of a vision tower alone");
+    text.told.problems.back().kind = ProblemKind::not_supported;
+  } else if (scope == "language") {
+    out.push_back(setting(text, role + ".lora.scope", scope, "lora_scope"));
+  }
   if (const double dropout = text.own.number("lora_dropout", 0); dropout != 0)
     out.push_back(setting(text, role + ".lora.dropout", fmt::format("{}", dropout), "lora_dropout"));
   return out;

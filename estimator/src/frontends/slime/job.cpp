@@ -419,12 +419,27 @@ class JobWriter {
       const bool older = !t_.release.since("2026.08");
       return s.key == role + ".activation_fusion" ||
              (older && (s.key == role + ".permute_fusion" || s.key == role + ".gradient_accumulation_fusion" ||
-                        s.key == role + ".grouped_experts"));
+                        s.key == role + ".grouped_experts" || s.key == role + ".masked_softmax_fusion"));
     };
     std::erase_if(text_.settings, of_provider);
+    in_16_bits(role);
     const Own& o = t_.own;
     if (o.on("freeze_vision_model") && !o.on("only_train_params_name_list") && !o.on("freeze_params_name_list"))
       own(role + ".vision.train", o.on("freeze_vision_projection") ? "none" : "projector", "freeze_vision_model");
+  }
+
+  /// redai-studio/Relax 0011f56b is the first that hands fp8 to the provider; 07d5d193 and those before do not. Parameters in 8
+  /// bits would change more than the model.
+  void in_16_bits(const std::string& role) {
+    if (!t_.megatron.has("fp8") || t_.megatron.on("fp8_param_gather") || t_.release.since("2026.09")) return;
+    constexpr std::array<std::string_view, 5> kNarrow{"fp8_recipe", "fp8_param_gather", "bf16_layers_at_start",
+                                                      "bf16_layers_at_end", "router_padding"};
+    std::erase_if(text_.settings, [&](const Setting& s) {
+      return std::ranges::any_of(kNarrow, [&](std::string_view knob) { return s.key == fmt::format("{}.{}", role, knob); });
+    });
+    if (role == m_.learner())
+      note(Note::Level::warning, t_.megatron.place("fp8"),
+           "has no effect: Relax does not hand it to Megatron-Bridge, whose products stay in 16 bits");
   }
 
   /// Images of a micro-batch, which the text says nothing of but that there are some.

@@ -96,6 +96,7 @@ std::vector<std::string_view> described_flags(const SlimeText& t) {
             "qk_l2_norm",
             "window_size",
             "no_rope_freq",
+            "attention_backend",
             "fp16"};  // as bf16, but that masters are whole
   const Specification* s = specification_of(t);
   std::vector<std::string_view> out = s == nullptr ? std::vector<std::string_view>{} : s->flags;
