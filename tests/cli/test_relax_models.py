@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from test_relax import COLOCATED, changed, fully_async, job, notes
+from test_relax_roles import OF_PPO, PPO
 from test_slime import run
 
 VISION = ("Qwen/Qwen3-4B\n", "Qwen/Qwen3-VL-4B-Instruct\n")
@@ -93,3 +94,27 @@ def test_blocks_that_predict_more_tokens_are_trained(tmp_path: Path) -> None:
 def test_replayed_routes_lie_on_the_host(tmp_path: Path) -> None:
     replayed = changed(tmp_path, (COLOCATED, "   --colocate --use-rollout-routing-replay \\\n"), name="replayed.sh")
     assert levels(replayed) == levels(changed(tmp_path))
+
+
+def test_a_critic_keeps_the_tower(tmp_path: Path) -> None:
+    whole = levels(changed(tmp_path, *SHAPE, OF_PPO, *PPO))
+    assert 0 < whole["critic.backward"] < whole["actor.backward"]  # no words to choose from
+
+
+def test_two_frames_of_a_video_are_an_image(tmp_path: Path) -> None:
+    flags = "--colocate --multimodal-keys '{\"video\": \"videos\"}' --video-max-token-num 128"
+    path = changed(tmp_path, VISION, (COLOCATED, COLOCATED.replace("--colocate", flags)))
+    vision = actor(path)["vision"]
+    assert (vision["width"], vision["height"]) == (16 * 32, 8 * 32)
+    assert "a sample is taken to have a video of 16 frames, 512 x 256 pixels" in notes(path)
+    short = changed(tmp_path, VISION, (COLOCATED, COLOCATED.replace("--colocate", flags + " --video-fps-max-frames 4")), name="s.sh")
+    assert actor(short)["vision"]["images"] * 4 == vision["images"]
+    assert levels(short)["actor.forward"] < levels(path)["actor.forward"]
+
+
+def test_ranks_that_share_images_out_have_the_tower_whole(tmp_path: Path) -> None:
+    served = ("--rollout-num-gpus-per-engine 2", "--rollout-num-gpus-per-engine 4")
+    cut = levels(changed(tmp_path, VISION, served))
+    path = changed(tmp_path, VISION, served, (COLOCATED, "   --colocate --sglang-mm-enable-dp-encoder \\\n"), name="whole.sh")
+    assert job(path)["rollout"]["whole_tower"] is True
+    assert levels(path)["rollout.load"] > cut["rollout.load"]

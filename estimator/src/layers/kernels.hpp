@@ -15,6 +15,7 @@ struct Attention {
   bool softmax_in_dtype = false;
   bool shifts_scores = false;  ///< FamilyCode::shifts_scores
   bool expands_late = false;   ///< the one value head is expanded inside the product, not in front of all (Falcon)
+  bool asks_for_groups = false;  ///< enable_gqa of PyTorch's function, whatever the width: keys and values come as they are
   bool flash_repeats = false;  ///< flash-attention gets keys and values of all heads (FamilyCode)
   Shape out_shape = {};        ///< [B, S, heads, d of values]
 };

@@ -65,6 +65,8 @@ struct ChunkOptions {
   bool own_attention = false;      ///< beside a tower: queries and keys go when they have been turned (Qwen3VLSelfAttention)
   bool of_slime = false;           ///< layers of slime's specifications, on Megatron as slime patches it
   bool patched = false;            ///< Megatron as slime or Relax patches it, whoever makes the layers
+  bool gemma = false;              ///< Relax's Gemma 4 by Megatron-Bridge: layers of its own (megatron_gemma.cpp)
+  std::vector<std::int64_t> lengths;  ///< tokens of packed sequences, whose attention wide heads compute one after another
   TowerTraining tower = TowerTraining::all;  ///< projector: its mergers alone are trained
   EmbeddingSort embedding_sort = EmbeddingSort::none;
   bool kernel_internals = true;  ///< of the scatter over a mask
@@ -127,6 +129,14 @@ Tensor run_megatron_delta(Eager&, const Architecture&, const Layer&, const Chunk
 Tensor run_slime_delta(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// MiniMax-M2's norm of all heads of queries or keys together, x [S, B, heads, k] of this rank: they are gathered for it.
 Tensor norm_of_all_heads(Eager&, const ChunkOptions&, NormKind, const Tensor& x, bool copies, const std::string& name);
+/// Gemma4DenseTransformerLayer.forward with Relax's attention.
+Tensor run_megatron_gemma_layer(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
+/// Its dense feed-forward is a shared expert there.
+FeedForward bridged_experts(const FeedForward&);
+/// What of Gemma 4 by Megatron-Bridge is not described; "": nothing.
+std::string unsupported_gemma(const Architecture&, const ChunkOptions&);
+/// all_gather_last_dim_from_tensor_parallel_region: parts one behind another, put side by side.
+Tensor gathered_projection(Eager&, const Tensor& part, Dim columns, const std::string& name);
 /// The norm in front of the experts and MoELayer.forward.
 Tensor run_megatron_moe(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The attention itself, under a checkpoint where that is asked for.

@@ -73,6 +73,8 @@ bool is_patched(std::string_view flag) {
 
 bool is_made_by_bridge(const SlimeText& t) { return t.family->bridge_makes && t.own.text("megatron_to_hf_mode") == "bridge"; }
 
+bool bridges_text_alone(const SlimeText& t, const Architecture& a) { return is_made_by_bridge(t) && a.family == "gemma4"; }
+
 // Of the releases whose image has Megatron 1dcf0dafa (docker/Dockerfile).
 const Specification* specification_of(const SlimeText& t) {
   if (!t.family->own_layers || !t.release.since("0.3.0")) return nullptr;
