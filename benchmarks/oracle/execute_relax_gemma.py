@@ -18,7 +18,7 @@ inside of one operator (_safe_softmax) is not seen. The loss is the model's own,
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.machinery
 import importlib.util
 import json
 import sys
@@ -247,7 +247,7 @@ def prepare(given: argparse.Namespace) -> None:
         allow(False)  # what is computed again is, too
     flash = types.ModuleType("flash_attn")
     flash.flash_attn_varlen_func = lambda q, k, v, **_: vision.Flash.apply(q, k, v)  # type: ignore[attr-defined]
-    flash.__spec__ = importlib.machinery.ModuleSpec("flash_attn", None)  # type: ignore[attr-defined]
+    flash.__spec__ = importlib.machinery.ModuleSpec("flash_attn", None)
     sys.modules["flash_attn"] = flash
     actor.stand_ins("relax", "relax.utils", "relax.utils.logging_utils")
     place = given.relax / "relax/models/gemma4/attention.py"

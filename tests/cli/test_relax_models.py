@@ -22,6 +22,19 @@ SHAPE = [
     ("--vocab-size 151936", "--vocab-size 248320"),
 ]
 
+GEMMA = [
+    ("--hf-checkpoint Qwen/Qwen3-4B\n", "--hf-checkpoint google/gemma-4-31B-it\n"),
+    ("--num-layers 36", "--num-layers 60"),
+    ("--hidden-size 2560", "--hidden-size 5376"),
+    ("--ffn-hidden-size 9728", "--ffn-hidden-size 21504"),
+    ("--num-query-groups 8", "--num-query-groups 16 --no-rope-fusion"),
+    ("--kv-channels 128", "--kv-channels 256"),
+    ("--vocab-size 151936", "--vocab-size 262144"),
+    ("--rotary-base 1000000", "--rotary-base 10000"),
+    ("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 8"),
+    ("--rollout-num-gpus-per-engine 2", "--rollout-num-gpus-per-engine 8"),
+]
+
 
 def levels(path: str, *options: str) -> dict[str, int]:
     """Bytes that the phases need."""
@@ -102,12 +115,14 @@ def test_a_critic_keeps_the_tower(tmp_path: Path) -> None:
 
 
 def test_two_frames_of_a_video_are_an_image(tmp_path: Path) -> None:
-    flags = "--colocate --multimodal-keys '{\"video\": \"videos\"}' --video-max-token-num 128"
+    flags = '--colocate --multimodal-keys \'{"video": "videos"}\' --video-max-token-num 128'
     path = changed(tmp_path, VISION, (COLOCATED, COLOCATED.replace("--colocate", flags)))
     vision = actor(path)["vision"]
     assert (vision["width"], vision["height"]) == (16 * 32, 8 * 32)
     assert "a sample is taken to have a video of 16 frames, 512 x 256 pixels" in notes(path)
-    short = changed(tmp_path, VISION, (COLOCATED, COLOCATED.replace("--colocate", flags + " --video-fps-max-frames 4")), name="s.sh")
+    short = changed(
+        tmp_path, VISION, (COLOCATED, COLOCATED.replace("--colocate", flags + " --video-fps-max-frames 4")), name="s.sh"
+    )
     assert actor(short)["vision"]["images"] * 4 == vision["images"]
     assert levels(short)["actor.forward"] < levels(path)["actor.forward"]
 
@@ -118,3 +133,16 @@ def test_ranks_that_share_images_out_have_the_tower_whole(tmp_path: Path) -> Non
     path = changed(tmp_path, VISION, served, (COLOCATED, "   --colocate --sglang-mm-enable-dp-encoder \\\n"), name="whole.sh")
     assert job(path)["rollout"]["whole_tower"] is True
     assert levels(path)["rollout.load"] > cut["rollout.load"]
+
+
+def test_gemma_4_is_trained_as_text(tmp_path: Path) -> None:
+    path = changed(tmp_path, *GEMMA)
+    assert "the trainer has the text of Gemma 4 alone" in notes(path)
+    assert job(path)["rollout"]["model"] == "google/gemma-4-31B-it"
+    assert job(path)["actor"]["model"] == "google/gemma-4-31B-it:text"
+    # of an eighth of what Gemma4DenseProvider makes: 30.85 billion parameters in bf16
+    assert (
+        7.0
+        < json.loads(run("estimate", "--json", path).stdout)["gpus"][0]["phases"][0]["by_category_bytes"]["weights"] / 2**30
+        < 7.3
+    )

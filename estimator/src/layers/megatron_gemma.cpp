@@ -1,9 +1,9 @@
 // Gemma 4's layers as Megatron-Bridge makes them and Relax runs them.
 //
-// Read at NVIDIA-NeMo/Megatron-Bridge af17edf52 (src/megatron/bridge/models/gemma/modeling_gemma4.py: Gemma4DenseTransformerLayer,
-// Gemma4TransformerLayer) with redai-studio/Relax docker/patch/megatron/20260728-0e6ac576f.patch, and Relax's relax/models/gemma4/attention.py (b71db72d).
-// Dense ones have Megatron-core's own products; beside experts they are Transformer Engine's, and so are some norms. The others are
-// PyTorch's operators one by one. Legend as in te.hpp.
+// Read at NVIDIA-NeMo/Megatron-Bridge af17edf52 (src/megatron/bridge/models/gemma/modeling_gemma4.py:
+// Gemma4DenseTransformerLayer, Gemma4TransformerLayer) with redai-studio/Relax docker/patch/megatron/20260728-0e6ac576f.patch,
+// and Relax's relax/models/gemma4/attention.py (b71db72d). Dense ones have Megatron-core's own products; beside experts they are
+// Transformer Engine's, and so are some norms. The others are PyTorch's operators one by one. Legend as in te.hpp.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -71,8 +71,8 @@ struct Heads {
   Tensor query, key, value;
 };
 
-/// get_query_key_value_tensors of Gemma4DenseSelfAttention and Gemma4SelfAttention. Values are normed views of the projection, or of the keys in it
-/// (attention_k_eq_v); the names of what was split hold the projection until all three are there.
+/// get_query_key_value_tensors of Gemma4DenseSelfAttention and Gemma4SelfAttention. Values are normed views of the projection, or
+/// of the keys in it (attention_k_eq_v); the names of what was split hold the projection until all three are there.
 Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor& x) {
   const Mixer& m = layer.mixer;
   const bool of_te = has_experts(layer);
@@ -282,9 +282,9 @@ std::string unsupported_gemma(const Architecture& a, const ChunkOptions& o) {
   const bool selective = o.recompute == Recompute::selective;
   const std::array<std::pair<bool, const char*>, 10> beside{
       {{!a.tower.kind.empty(), "its tower"},
-       {routed && (o.settings.dispatcher != TokenDispatcher::alltoall || o.settings.shared_expert_overlap ||
-                   o.settings.sinkhorn || o.settings.expert_capacity > 0 || o.settings.router_aux_loss ||
-                   !o.settings.grouped_experts || o.expert_tensor > 1),
+       {routed &&
+            (o.settings.dispatcher != TokenDispatcher::alltoall || o.settings.shared_expert_overlap || o.settings.sinkhorn ||
+             o.settings.expert_capacity > 0 || o.settings.router_aux_loss || !o.settings.grouped_experts || o.expert_tensor > 1),
         "other settings of experts than Relax's own script has"},
        {inputs || shared, "embeddings of every layer or shared keys"},
        {o.packed == 0, "padded sequences"},

@@ -352,8 +352,7 @@ void hold_no_states(MegatronStage& s, bool wrapped) {
 /// RouterGatingLinearFunction with te_general_gemm).
 bool multiplies_with_te(const Architecture& a, const std::vector<ChunkOptions>& chunks) {
   const bool own = is_local(chunks.front()) || chunks.front().gemma;  // Gemma 4 without experts has Megatron's own products
-  return !own ||
-         std::ranges::any_of(chunks, [&](const ChunkOptions& chunk) { return expert_layers(a, chunk) > 0; });
+  return !own || std::ranges::any_of(chunks, [&](const ChunkOptions& chunk) { return expert_layers(a, chunk) > 0; });
 }
 
 void count_areal_chunks(MegatronStage& s, const ArealCut& cut) {
