@@ -262,7 +262,8 @@ Bytes kept_maps(MegatronStage& s, const Architecture& a, const FeedForward& f, c
 }
 
 /// Under a checkpoint nothing else keeps the maps; and the probabilities of the last recomputation keep its graph, whose leaf is
-/// the checkpoint's input, with a gradient.
+/// the checkpoint's input, with a gradient. So do the states behind attention of a dense layer of Gemma 4: TransformerLayer has
+/// them in mlp_norm_manager until its _forward_post_mlp, which Gemma4DenseTransformerLayer passes over (Megatron-LM 0e6ac576f).
 LastRouting last_routing(MegatronStage& s, const Architecture& a, const ChunkOptions& chunk, const Trainer& t) {
   const bool alone = recomputes(chunk, "moe");
   LastRouting out;
@@ -277,13 +278,14 @@ LastRouting last_routing(MegatronStage& s, const Architecture& a, const ChunkOpt
     for (const int run : group.layers) maps += maps_of(run);
     const bool experts = std::ranges::any_of(group.layers, [&](int run) { return has_experts(a, run); });
     const bool again = experts && (group.checkpoint || alone);
-    const Bytes replaced = again && group.layers.size() == 1 ? maps : 0;
+    const bool held = chunk.gemma && group.checkpoint && !experts;
+    const Bytes replaced = again && group.layers.size() == 1 ? maps : held ? s.hidden : 0;
     if (again) s.routing += std::exchange(maps, 0) - replaced;
     if (last == nullptr || *last != group) {
       out.units.push_back(0);
       out.maps.push_back(maps);
       out.replaced.push_back(replaced);
-      out.leaves.push_back(again ? 1 : 0);
+      out.leaves.push_back(again || held ? 1 : 0);
     }
     ++out.units.back();
     last = &group;
