@@ -106,7 +106,7 @@ Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor&
 
 /// [S, B, heads, k] as the kernels have it.
 Tensor by_head(const Tensor& x, Dim tokens) {
-  Tensor out = x.alias({B, x.shape[2], std::move(tokens), x.shape[3]});
+  Tensor out = x.alias({B, x.shape[2], tokens, x.shape[3]});
   out.grad_fn = x.grad_fn;
   out.output = x.output;
   return out;
