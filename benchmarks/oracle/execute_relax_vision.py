@@ -10,7 +10,9 @@ Models are called as Relax calls them (relax/backends/megatron/data.py: get_batc
 mask, packed_seq_params without padded lengths; with context parallelism a row for each, a mask of booleans and padded lengths, and
 Transformer Engine's ring as execute_megatron_linear_context.py has it. The loss is the model's own, unfused: Relax's is executed
 by itself. `frozen`: parts that --freeze-vision-model ("body") and --freeze-vision-projection ("mergers") beside it freeze, by the
-model's own freeze(); `trained` counts what has a gradient. Rows with
+model's own freeze(); `trained` counts what has a gradient. Rows with `value` are a critic's: the output layer is replaced before
+anything is wrapped (relax/utils/training/ppo_utils.py: install_critic_value_head_in_provider, redai-studio/Relax 2854c256) by
+LinearForLastLayer, here slime 624b824a's, which is the same; the loss is the mean of values. Rows with
 `mtp` need Relax's patch of both packages (docker/patch/megatron/20260805-85bced0ae.patch), and have the loss of slime 624b824a.
 `native`: the block's cross-entropy is Megatron's fused one, uncompiled. `reaches`: nothing is detached; the patched functions look at
 the three attributes that relax/backends/megatron/model_provider.py (configure_mtp_detach_paths) sets of a configuration. `alone`:
@@ -29,6 +31,7 @@ from typing import Any
 import execute_megatron_linear as linear
 import execute_megatron_linear_context as context
 import execute_megatron_vision as vision
+import execute_slime_actor as actor
 import torch
 import transformers
 from execute import ROOT, Row
@@ -127,6 +130,18 @@ ALONE: list[Row] = [
     )
 ]
 RUNS += [base | run for base in (QWEN35, MOE) for run in ALONE]
+CRITICS: list[Row] = [
+    {"value": True, **run}
+    for run in (
+        {"images": []},
+        SPLIT | TWO | FUSED,
+        SPLIT | TWO | UNIFORM | FUSED,
+        LONG | UNIFORM | FUSED,
+        IMAGE,
+        SPLIT | PAIR | UNIFORM | FUSED,
+    )
+]
+RUNS += [base | run for base in (QWEN3, QWEN35, MOE) for run in CRITICS]
 
 
 OfLinear = linear.Attention
@@ -164,6 +179,8 @@ class Inputs(vision.Inputs):
         )
         self.predicts = bool(run.get("mtp"))
         self.blocks = run["mtp"] if run.get("alone") else 0
+        if run.get("value"):
+            self.labels = None
 
     def __call__(self, model: Any) -> Any:
         if not getattr(self, "predicts", False):
@@ -208,6 +225,21 @@ def heads_of_blocks(layer: Any, blocks: int) -> None:
     layer.forward = forward
 
 
+def with_value_head(model: Any) -> Any:
+    from slime.backends.megatron_utils.model_provider import LinearForLastLayer
+
+    owner = model.language_model
+    owner.output_layer = LinearForLastLayer(input_size=owner.config.hidden_size, output_size=1, config=owner.config)
+    return model
+
+
+def prepare_value_heads(slime: Path) -> None:
+    """Packages around the one class."""
+    for name in ("slime", "slime.utils", "slime.backends", "slime.backends.megatron_utils"):
+        vision.without_init(name, slime)
+    actor.stand_ins("megatron.training", "megatron.training.arguments", "slime.utils.misc")
+
+
 def set_as_relax_does(self: Any, dtype: torch.dtype, overrides: Row) -> None:
     """relax/backends/megatron/model_provider.py: attributes of the provider, then its own finalize()."""
     for name, value in overrides.items():
@@ -227,6 +259,8 @@ def model_of(run: Row) -> Any:
     transformers.Qwen3_5VisionConfig.deepstack_visual_indexes = []
     transformers.Qwen3_5MoeVisionConfig.deepstack_visual_indexes = []
     model = vision.ready(vision.of_megatron_bridge(run)) if run["kind"] == "qwen3_vl" else linear.model_of(run)
+    if run.get("value"):
+        model = vision.ready(with_value_head(model))
     if run.get("frozen"):
         model.freeze(freeze_language_model=False, freeze_vision_model=True, freeze_vision_projection=run["frozen"] == "tower")
     if run.get("alone"):
@@ -252,6 +286,7 @@ def main() -> None:
     linear.prepare(given)
     torch.tensor = context.without_pins(torch.tensor)  # type: ignore[assignment]
     sys.path.insert(0, str(given.slime))
+    prepare_value_heads(given.slime)
     if given.only:
         for number in given.only:
             print(json.dumps(vision.execute(dict(RUNS[number]), model_of, Inputs)))

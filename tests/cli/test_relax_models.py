@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from test_relax import COLOCATED, changed, fully_async, job, notes
+from test_relax_roles import OF_PPO, PPO
 from test_slime import run
 
 VISION = ("Qwen/Qwen3-4B\n", "Qwen/Qwen3-VL-4B-Instruct\n")
@@ -20,6 +21,19 @@ SHAPE = [
     ("--num-attention-heads 32", "--num-attention-heads 16"),
     ("--num-query-groups 8", "--num-query-groups 4"),
     ("--vocab-size 151936", "--vocab-size 248320"),
+]
+
+GEMMA = [
+    ("--hf-checkpoint Qwen/Qwen3-4B\n", "--hf-checkpoint google/gemma-4-31B-it\n"),
+    ("--num-layers 36", "--num-layers 60"),
+    ("--hidden-size 2560", "--hidden-size 5376"),
+    ("--ffn-hidden-size 9728", "--ffn-hidden-size 21504"),
+    ("--num-query-groups 8", "--num-query-groups 16 --no-rope-fusion"),
+    ("--kv-channels 128", "--kv-channels 256"),
+    ("--vocab-size 151936", "--vocab-size 262144"),
+    ("--rotary-base 1000000", "--rotary-base 10000"),
+    ("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 8"),
+    ("--rollout-num-gpus-per-engine 2", "--rollout-num-gpus-per-engine 8"),
 ]
 
 
@@ -130,3 +144,42 @@ def test_a_search_finds_layouts_with_blocks_that_predict(tmp_path: Path) -> None
 def test_replayed_routes_lie_on_the_host(tmp_path: Path) -> None:
     replayed = changed(tmp_path, (COLOCATED, "   --colocate --use-rollout-routing-replay \\\n"), name="replayed.sh")
     assert levels(replayed) == levels(changed(tmp_path))
+
+
+def test_a_critic_keeps_the_tower(tmp_path: Path) -> None:
+    whole = levels(changed(tmp_path, *SHAPE, OF_PPO, *PPO))
+    assert 0 < whole["critic.backward"] < whole["actor.backward"]  # no words to choose from
+
+
+def test_two_frames_of_a_video_are_an_image(tmp_path: Path) -> None:
+    flags = '--colocate --multimodal-keys \'{"video": "videos"}\' --video-max-token-num 128'
+    path = changed(tmp_path, VISION, (COLOCATED, COLOCATED.replace("--colocate", flags)))
+    vision = actor(path)["vision"]
+    assert (vision["width"], vision["height"]) == (16 * 32, 8 * 32)
+    assert "a sample is taken to have a video of 16 frames, 512 x 256 pixels" in notes(path)
+    short = changed(
+        tmp_path, VISION, (COLOCATED, COLOCATED.replace("--colocate", flags + " --video-fps-max-frames 4")), name="s.sh"
+    )
+    assert actor(short)["vision"]["images"] * 4 == vision["images"]
+    assert levels(short)["actor.forward"] < levels(path)["actor.forward"]
+
+
+def test_ranks_that_share_images_out_have_the_tower_whole(tmp_path: Path) -> None:
+    served = ("--rollout-num-gpus-per-engine 2", "--rollout-num-gpus-per-engine 4")
+    cut = levels(changed(tmp_path, VISION, served))
+    path = changed(tmp_path, VISION, served, (COLOCATED, "   --colocate --sglang-mm-enable-dp-encoder \\\n"), name="whole.sh")
+    assert job(path)["rollout"]["whole_tower"] is True
+    assert levels(path)["rollout.load"] > cut["rollout.load"]
+
+
+def test_gemma_4_is_trained_as_text(tmp_path: Path) -> None:
+    path = changed(tmp_path, *GEMMA)
+    assert "the trainer has the text of Gemma 4 alone" in notes(path)
+    assert job(path)["rollout"]["model"] == "google/gemma-4-31B-it"
+    assert job(path)["actor"]["model"] == "google/gemma-4-31B-it:text"
+    # of an eighth of what Gemma4DenseProvider makes: 30.85 billion parameters in bf16
+    assert (
+        7.0
+        < json.loads(run("estimate", "--json", path).stdout)["gpus"][0]["phases"][0]["by_category_bytes"]["weights"] / 2**30
+        < 7.3
+    )

@@ -569,6 +569,7 @@ struct Server {
   bool text_only = false;         ///< a model's towers are not loaded: language_model_only, limit_mm_per_prompt; vLLM
   bool no_images = false;         ///< of a model with a tower of sound too: the one of images is not loaded; vLLM
   bool no_sound = false;          ///< of such a model: the tower of sound is not loaded; vLLM
+  bool whole_tower = false;       ///< mm_enable_dp_encoder: ranks share images out, and each has the tower whole; SGLang
   bool as_stored = true;          ///< a quantised checkpoint is served as it lies, `weights` is what the rest has
   bool eager = false;             ///< no CUDA graphs
   double swa_ratio = 0;           ///< swa_full_tokens_ratio; 0: the engine's own

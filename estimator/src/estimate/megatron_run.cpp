@@ -102,7 +102,8 @@ void play_two_steps(const MegatronStage& stage, TrainingFigures& out) {
 }  // namespace
 
 TrainingFigures megatron_figures(const TrainingCase& c) {
-  MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, c.stage, c.micro_batches);
+  MegatronStage stage =
+      make_megatron_stage(*c.architecture, c.trainer, c.stage, c.micro_batches, {.critic = c.trainer.head == LossHead::value});
   if (c.gpu != nullptr) shrink_workspace(stage, *c.gpu);
   TrainingFigures out;
   out.parameters = stage.weights + stage.weights_in_8_bits;

@@ -118,6 +118,7 @@ void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
   f.router_bits = static_cast<std::int64_t>(read.number("router_bits", model));
   f.tower_off = read.number("tower_off", model) != 0;
   f.tower_positions_cut = read.number("tower_positions_cut", model) != 0;
+  f.tower_positions_follow = read.flag("tower_positions_follow");
   f.saver_covers_swa = read.flag("saver_covers_sliding_window");
   f.attention_data_repeats_embedding = read.number("attention_data_repeats_embedding", model) != 0;
   f.reserve_drafts = read.number("reserve_mib_drafts");

@@ -72,6 +72,7 @@ struct ServerFacts {
   std::int64_t router_bits = 16;         ///< SGLang: of an element of a router in a model of 16 bits
   bool tower_off = false;                ///< SGLang: the vision tower is not loaded unless it is asked for
   bool tower_positions_cut = false;      ///< SGLang: a tower's table of positions is divided
+  bool tower_positions_follow = false;   ///< SGLang: not where each rank has the rest of the tower whole
   std::int64_t topk_rows = 0;            ///< of the Triton top-k/top-p buffer: min(SMs, requests) rounded; 0: no such buffer
   std::int64_t moe_chunk_tokens = 0;     ///< bound of the tokens in a MoE workspace; 0: none
   Bytes context = 0, blas = 0;

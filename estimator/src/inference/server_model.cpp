@@ -143,6 +143,9 @@ class Builder {
     online_ = true;
   }
   void token_scales() { token_scales_ = true; }
+  /// sglang/srt/models/{qwen2_5_vl,qwen3_vl}.py, use_data_parallel, 0.5.9 to 0.5.15: column- and row-parallel matrices of one
+  /// rank.
+  void whole_tower() { m_.whole_tower = true; }
   void without_towers(bool images, bool sound) {
     no_images_ = images;
     no_sound_ = sound;
@@ -334,7 +337,8 @@ class Builder {
       return;
     }
     if (p.part == ParameterPart::tower) {
-      (is_cut(p, a_.tower.kind, m_.engine) ? m_.tower : m_.tower_whole) += p.total() / p.elements() * in_tower(p);
+      (!m_.whole_tower && is_cut(p, a_.tower.kind, m_.engine) ? m_.tower : m_.tower_whole) +=
+          p.total() / p.elements() * in_tower(p);
       return;
     }
     if (p.part == ParameterPart::head && p.shape.size() == 2) head(p);
@@ -569,6 +573,7 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
     if (stored) builder.as_stored();
     if (online != nullptr) builder.converted(*online);
     if (server.kv_token_scales) builder.token_scales();
+    if (server.whole_tower) builder.whole_tower();
     builder.without_towers(server.text_only || server.no_images, server.text_only || server.no_sound);
     return builder.build();
   };

@@ -136,6 +136,7 @@ struct ServerModel {
   bool whole_embedding = false;     ///< every rank keeps all rows of the embedding
   Bytes tower = 0;                  ///< of a vision tower: divided by tp
   Bytes tower_whole = 0;            ///< of a vision tower: on every rank
+  bool whole_tower = false;         ///< ranks share images out: nothing of it is divided by tp
   Bytes tower_positions = 0;        ///< of a vision tower: its table of positions, where releases cut it
   std::int64_t rope_elements = 0;   ///< of all cos/sin tables: positions * rotary dimension each
   bool latent_yarn = false;         ///< MLA with positions that are stretched by YaRN

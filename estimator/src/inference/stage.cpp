@@ -171,7 +171,8 @@ StageLayers stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t 
 
 Bytes tower_bytes(const ServerModel& m, const ServerFacts& f, std::int64_t tp, bool first) {
   if (f.tower_off) return 0;
-  const Bytes positions = ceil_div(m.tower_positions, f.tower_positions_cut ? tp : 1);
+  const Bytes positions =
+      ceil_div(m.tower_positions, f.tower_positions_cut && !(m.whole_tower && f.tower_positions_follow) ? tp : 1);
   return ceil_div(m.tower, tp) + m.tower_whole + (first ? positions : 0);
 }
 

@@ -272,6 +272,10 @@ constexpr Row kServers[] = {
     {"no_images", "the model has no tower of sound beside the one of images",
      [](const Job&, const Role& r) { return !hears(r); }},
     {"no_sound", "the model has no tower of sound", [](const Job&, const Role& r) { return !hears(r); }},
+    {"whole_tower", "the model has no tower, or one GPU has it whole anyway",
+     [](const Job&, const Role& r) {
+       return (r.architecture != nullptr && r.architecture->tower.kind.empty()) || r.server.layout.tensor == 1;
+     }},
     {"whole_dense", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"score_chunk", "only a teacher is asked for log-probs of prompts",
      [](const Job&, const Role& r) { return r.kind != RoleKind::teacher; }},

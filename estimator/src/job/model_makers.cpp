@@ -41,7 +41,7 @@ constexpr MadeModel of_experts(bool activation, bool overlaps, DType router) {
   m.router = router;
   return m;
 }
-constexpr std::array<std::pair<std::string_view, MadeModel>, 12> kByMegatronBridge{
+constexpr std::array<std::pair<std::string_view, MadeModel>, 13> kByMegatronBridge{
     {{"qwen3_5", with(kProvider, true, false)},
      {"qwen3_5_moe", of_experts(true, false, DType::fp32)},
      {"qwen3_vl", with(kProvider, true, false)},
@@ -52,6 +52,7 @@ constexpr std::array<std::pair<std::string_view, MadeModel>, 12> kByMegatronBrid
      {"qwen3_moe", of_experts(false, false, DType::bf16)},
      {"llama", with(kProvider, true, true)},
      {"glm4_moe", of_experts(true, true, DType::fp32)},
+     {"gemma4", of_experts(false, false, DType::fp32)},
      {"deepseek_v3", of_experts(true, true, DType::fp32)},
      {"kimi_k25", of_experts(true, true, DType::fp32)}}};
 

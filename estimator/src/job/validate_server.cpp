@@ -40,6 +40,7 @@ class Problems {
       add("text_only", "true", "false", "not supported yet: vLLM before 0.16 without its tower");
     if ((s_.no_images || s_.no_sound) && before("0.16"))
       add(s_.no_images ? "no_images" : "no_sound", "true", "false", "not supported yet: vLLM before 0.16 without its tower");
+    if (s_.whole_tower) whole_tower();
     if (s_.no_images && role_.architecture != nullptr && role_.architecture->tower.audio.layers == 0)
       add("no_images", "true", "false", "of a model that does not hear the language model is left: text_only");
     if (role_.engine == EngineKind::sglang && s_.draft_tokens > 0) drafts();
@@ -84,6 +85,18 @@ class Problems {
     constexpr std::string_view kClasses[] = {"llama", "qwen2", "qwen3"};
     if (!vllm && std::find(std::begin(kClasses), std::end(kClasses), type) == std::end(kClasses))
       refuse("engine", "sglang", "vllm", fmt::format("a model of SGLang that scores and is of type {}", type));
+  }
+
+  /// sglang/srt/models/{qwen2_5_vl,qwen3_vl}.py, 0.5.9 to 0.5.15. Classes of other towers were not read, or pass over the flag.
+  void whole_tower() {
+    const auto refuse = [&](std::string expected, const std::string& what) {
+      add("whole_tower", "true", std::move(expected), "not supported yet: " + what);
+    };
+    if (before("0.5.9")) refuse("false, or sglang 0.5.9 or later", "a tower that is whole on every rank of older releases");
+    if (role_.architecture == nullptr || role_.architecture->tower.kind.empty()) return;  // without effect
+    const std::string& kind = role_.architecture->tower.kind;
+    if (kind != "qwen2_5_vl" && kind != "qwen3_vl")
+      refuse("false", fmt::format("a tower of kind {} that is whole on every rank", kind));
   }
 
   /// What SGLang's second worker holds is described for the model's own MTP blocks and FlashAttention's tables.

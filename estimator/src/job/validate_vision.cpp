@@ -7,6 +7,7 @@
 
 #include "catalog/architecture.hpp"
 #include "job/limits.hpp"
+#include "job/model_makers.hpp"
 #include "job/names.hpp"
 #include "job/vision_pass.hpp"
 #include "layout/letters.hpp"
@@ -42,7 +43,8 @@ class VisionObjections {
 
   /// Its layers say what of the tower is described.
   std::vector<KnobProblem> run_under_megatron() {
-    if (role_.kind == RoleKind::critic || role_.kind == RoleKind::reward)
+    // Relax's critic is the whole model with another output layer (relax/utils/training/ppo_utils.py)
+    if ((role_.kind == RoleKind::critic || role_.kind == RoleKind::reward) && !made_by_bridge(t_))
       add("model", role_.model, "a model without a tower", "not supported yet: values of a model with a vision tower");
     check_features();
     check_images();

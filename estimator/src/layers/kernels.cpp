@@ -133,9 +133,14 @@ Shape scores_shape(const Tensor& q, const Tensor& k) { return {q.shape[0], q.sha
 /// inputs are computed in fp32 throughout; the casts, the scaled queries, the keys and values for all heads and the mask are
 /// names of the function. matmul folds batch and heads: queries of several sequences are copied for that.
 /// `broadcast`: not grouped queries (enable_gqa), but one head that the products broadcast, each when it comes to it; of
-/// `several` sequences it is copied for all heads then.
+/// `several` sequences it is copied for all heads then. `casts_inside`: the result and the probabilities are cast while all of
+/// that is there; `masks_rows`: what the softmax makes inside is counted.
+struct MathForm {
+  bool folds_queries = false, broadcast = false, several = false, casts_inside = false, masks_rows = false;
+};
 Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Tensor& mask, Shape out_shape,
-            bool folds_queries, bool broadcast, bool several) {
+            const MathForm& form) {
+  const auto& [folds_queries, broadcast, several, casts_inside, masks_rows] = form;
   const DType dtype = q_in.dtype;
   const Shape expanded{q_in.shape[0], q_in.shape[1], k_in.shape[2], k_in.shape[3]};
   Tensor out;
@@ -165,12 +170,24 @@ Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in
       scores = matmul(g, std::move(folded), std::move(k), scores_shape(q_in, k_in), "attention.scores");
     }
     if (mask) scores = add(g, std::move(scores), mask, "attention.masked");
+    Tensor given = masks_rows ? scores : Tensor();
     Tensor probabilities = softmax(g, std::move(scores), DType::fp32, "attention.probabilities");
+    if (masks_rows) {  // aten/src/ATen/native/SoftMax.cpp, 2.13: _safe_softmax
+      const Tensor masked = g.make("attention.masked_scores", given.shape, DType::boolean, Category::workspace);
+      const Tensor chosen = g.make("attention.safe", given.shape, DType::fp32, Category::workspace);
+    }
+    given.reset();
     if (broadcast) values = repeat_kv(g, std::move(values), expanded, "attention.v_expanded");
     if (broadcast && several) values = copy(g, std::move(values), expanded, "attention.v_contiguous");
+    const Tensor weights = casts_inside ? probabilities : Tensor();
     out = matmul(g, std::move(probabilities), values, q_in.shape, "attention.out_fp32");
+    if (casts_inside) {
+      Tensor narrow = to(g, out, dtype, "attention.out_cast");
+      const Tensor of_weights = g.make("attention.probabilities_cast", weights.shape, dtype, Category::temporaries);
+      out = std::move(narrow);
+    }
   }
-  out = to(g, std::move(out), dtype, "attention.out_cast");
+  if (!casts_inside) out = to(g, std::move(out), dtype, "attention.out_cast");
   return copy(g, std::move(out), std::move(out_shape), "attention.out");  // transpose(1, 2).contiguous()
 }
 
@@ -284,7 +301,7 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
     v = repeat_kv(g, std::move(v), values, "attention.v_expanded");
   };
   // transformers repeats keys and values in front of what flash does not take (integrations/sdpa_attention.py use_gqa_in_sdpa)
-  const bool wide = q.shape.back().coefficient > kWidestFlash;
+  const bool wide = q.shape.back().coefficient > kWidestFlash && !in.asks_for_groups;
   if (options.release.expands_keys || wide || (in.mask && !in.expands_late)) expand();
   if (g.autocast) {
     q = narrowed(g, std::move(q), "attention.q_bf16");
@@ -294,8 +311,12 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   const bool grouped = q.shape[1] != k.shape[1];
   const bool broadcast = grouped && in.expands_late;  // without enable_gqa: check_batch_size_and_num_heads_dense
   if (options.sdpa_math || broadcast || (q.dtype == DType::fp32 && grouped && !in.mask))
-    return math(g, q, k, v, in.mask, in.out_shape, options.several_sequences && !in.by_head, broadcast,
-                options.several_sequences);
+    return math(g, q, k, v, in.mask, in.out_shape,
+                {.folds_queries = options.several_sequences && !in.by_head,
+                 .broadcast = broadcast,
+                 .several = options.several_sequences,
+                 .casts_inside = in.asks_for_groups,
+                 .masks_rows = in.asks_for_groups && options.kernel_internals});
   if (q.dtype != DType::fp32 && !in.mask && !wide && v.shape.back() == q.shape.back()) {
     q.transposed = !in.by_head;
     k.transposed = !in.by_head && k.storage() == given_k;

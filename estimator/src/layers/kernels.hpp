@@ -13,10 +13,11 @@ struct Attention {
   int sinks = -1;        ///< the leaf with one logit a head; -1: none
   bool by_head = false;  ///< query and key are contiguous with heads in front of tokens: a cat made them so
   bool softmax_in_dtype = false;
-  bool shifts_scores = false;  ///< FamilyCode::shifts_scores
-  bool expands_late = false;   ///< the one value head is expanded inside the product, not in front of all (Falcon)
-  bool flash_repeats = false;  ///< flash-attention gets keys and values of all heads (FamilyCode)
-  Shape out_shape = {};        ///< [B, S, heads, d of values]
+  bool shifts_scores = false;    ///< FamilyCode::shifts_scores
+  bool expands_late = false;     ///< the one value head is expanded inside the product, not in front of all (Falcon)
+  bool asks_for_groups = false;  ///< enable_gqa of PyTorch's function, whatever the width: keys and values come as they are
+  bool flash_repeats = false;    ///< flash-attention gets keys and values of all heads (FamilyCode)
+  Shape out_shape = {};          ///< [B, S, heads, d of values]
 };
 
 struct Attended {

@@ -52,20 +52,22 @@ struct ChunkOptions {
   std::int64_t idle_mtp = 0;   ///< blocks that have parameters, and nothing calls
   MegatronAdapters adapters;
   ArealLoss areal;
-  std::optional<ActorLoss> actor;  ///< in place of Megatron's own loss
-  bool forward_only = false;       ///< under no_grad
-  VisionPass vision;               ///< of a model with a vision tower, which stands in front of the embedding
-  std::int64_t image_ranks = 1;    ///< that share out the images, and gather what the tower gives
-  std::int64_t all_images = 0;     ///< of all these ranks
-  std::int64_t image_rows = 1;     ///< sequences that images lie in, where each has a row of its own
-  std::int64_t rank_features = 0;  ///< features that stand in the place of tokens of one rank
-  std::int64_t featured = 0;       ///< first layers that get features of the tower's inner blocks (deepstack)
-  bool rotary_in_fp32 = false;     ///< of a tower: apply_rotary_pos_emb_in_fp32
-  std::int64_t packed = 0;         ///< sequences of a row, at most three; 0: each has a row of its own, padded
-  std::int64_t delta_chunks = 0;   ///< of 64 tokens that a gated delta rule takes in a row; 0: it is not described
-  bool own_attention = false;      ///< beside a tower: queries and keys go when they have been turned (Qwen3VLSelfAttention)
-  bool of_slime = false;           ///< layers of slime's specifications, on Megatron as slime patches it
-  bool patched = false;            ///< Megatron as slime or Relax patches it, whoever makes the layers
+  std::optional<ActorLoss> actor;     ///< in place of Megatron's own loss
+  bool forward_only = false;          ///< under no_grad
+  VisionPass vision;                  ///< of a model with a vision tower, which stands in front of the embedding
+  std::int64_t image_ranks = 1;       ///< that share out the images, and gather what the tower gives
+  std::int64_t all_images = 0;        ///< of all these ranks
+  std::int64_t image_rows = 1;        ///< sequences that images lie in, where each has a row of its own
+  std::int64_t rank_features = 0;     ///< features that stand in the place of tokens of one rank
+  std::int64_t featured = 0;          ///< first layers that get features of the tower's inner blocks (deepstack)
+  bool rotary_in_fp32 = false;        ///< of a tower: apply_rotary_pos_emb_in_fp32
+  std::int64_t packed = 0;            ///< sequences of a row, at most three; 0: each has a row of its own, padded
+  std::int64_t delta_chunks = 0;      ///< of 64 tokens that a gated delta rule takes in a row; 0: it is not described
+  bool own_attention = false;         ///< beside a tower: queries and keys go when they have been turned (Qwen3VLSelfAttention)
+  bool of_slime = false;              ///< layers of slime's specifications, on Megatron as slime patches it
+  bool patched = false;               ///< Megatron as slime or Relax patches it, whoever makes the layers
+  bool gemma = false;                 ///< Relax's Gemma 4 by Megatron-Bridge: layers of its own (megatron_gemma.cpp)
+  std::vector<std::int64_t> lengths;  ///< tokens of packed sequences, whose attention wide heads compute one after another
   TowerTraining tower = TowerTraining::all;  ///< projector: its mergers alone are trained
   EmbeddingSort embedding_sort = EmbeddingSort::none;
   bool kernel_internals = true;  ///< of the scatter over a mask
@@ -136,6 +138,14 @@ Tensor run_megatron_delta(Eager&, const Architecture&, const Layer&, const Chunk
 Tensor run_slime_delta(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// MiniMax-M2's norm of all heads of queries or keys together, x [S, B, heads, k] of this rank: they are gathered for it.
 Tensor norm_of_all_heads(Eager&, const ChunkOptions&, NormKind, const Tensor& x, bool copies, const std::string& name);
+/// Gemma4DenseTransformerLayer.forward with Relax's attention.
+Tensor run_megatron_gemma_layer(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
+/// Its dense feed-forward is a shared expert there.
+FeedForward bridged_experts(const FeedForward&);
+/// What of Gemma 4 by Megatron-Bridge is not described; "": nothing.
+std::string unsupported_gemma(const Architecture&, const ChunkOptions&);
+/// all_gather_last_dim_from_tensor_parallel_region: parts one behind another, put side by side.
+Tensor gathered_projection(Eager&, const Tensor& part, Dim columns, const std::string& name);
 /// The norm in front of the experts and MoELayer.forward.
 Tensor run_megatron_moe(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The attention itself, under a checkpoint where that is asked for.

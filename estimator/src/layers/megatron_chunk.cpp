@@ -192,7 +192,7 @@ class ChunkRunner {
       x = lies_together ? scattered : te_contiguous(g_, scattered, "embedding.cloned");
     }
     if (a_.hidden_dropout > 0) x = dropout(g_, x, "embedding.dropped");
-    return x;
+    return o_.gemma ? scale(g_, x, "embedding.scaled") : x;
   }
 
   /// With several nodes that make gradients of one matrix these wait for each other: tied embeddings on one stage, and

@@ -47,6 +47,13 @@ Tensor output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, cons
   return logits;
 }
 
+/// Gemma4OutputLayer (models/gemma/modeling_gemma4.py): the logits are a name of its caller until they are capped.
+Tensor capped(Eager& g, const Tensor& logits) {
+  Tensor divided = scale(g, logits, "logits.divided", Category::logits);
+  Tensor curved = tanh(g, std::move(divided), "logits.curved");
+  return scale(g, std::move(curved), "logits.capped", Category::logits);
+}
+
 /// The same with its matrix frozen (linear_with_frozen_weight): the gathering is an operator of its own, and nothing is kept.
 Tensor frozen_output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden, DType format) {
   const TeOptions& te = o.te;
@@ -121,7 +128,9 @@ Tensor loss_of(Eager& g, const ChunkOptions& o, const Tensor& logits) {
 
 Tensor megatron_output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
                              const SharedWeight& weight, DType format) {
-  return o.adapters ? frozen_output_layer(g, a, o, hidden, format) : output_layer(g, a, o, hidden, weight, format);
+  if (o.adapters) return frozen_output_layer(g, a, o, hidden, format);
+  const Tensor logits = output_layer(g, a, o, hidden, weight, format);
+  return o.gemma && a.final_softcap ? capped(g, logits) : logits;
 }
 
 // Sequence-parallel rows are gathered by an operator of their own, not into the buffer that the output layer uses.

@@ -107,18 +107,6 @@ bool query_is_view(const Mixer& m, const ChunkOptions& o) {
   return m.kv_heads <= o.te.tensor && !copied;
 }
 
-/// all_gather_last_dim_from_tensor_parallel_region: parts one behind another, put side by side.
-Tensor gathered_columns(Eager& g, const Tensor& part, Dim columns, const std::string& name) {
-  const Shape whole = with_last(part.shape, columns);
-  const Tensor stacked = g.make(name + ".stacked", whole, part.dtype, Category::communication);
-  Tensor out = g.make(name, whole, part.dtype);
-  g.record(out, "AllGatherFromTensorParallelRegion", {&part}, [&g, whole, name, of_part = part.shape](Gradients in) {
-    const Tensor stacked_again = gradient(g, (name + "_backward.stacked").c_str(), whole, in[0].dtype);
-    return Gradients{gradient(g, (name + "_backward").c_str(), of_part, in[0].dtype)};
-  });
-  return out;
-}
-
 /// SelfAttention.get_query_key_value_tensors: views of the fused projection, of which the query is copied into a block of its
 /// own where no view has its shape.
 Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor& x, bool joint) {
@@ -131,7 +119,7 @@ Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor&
   const std::int64_t columns = shares ? all / o.te.tensor : (gates * heads + 2 * groups) * m.head_dim;
   Tensor mixed = norm_column(g, x, layer.norm, columns, o, "linear_qkv");
   if (shares) {
-    const Tensor whole = gathered_columns(g, mixed, Dim(all), "linear_qkv.gathered");
+    const Tensor whole = gathered_projection(g, mixed, Dim(all), "linear_qkv.gathered");
     mixed = slice(g, whole, with_last(whole.shape, Dim((gates * of_groups + 2) * m.head_dim)));
   }
   std::vector<Shape> shapes{{tokens, B, Dim(of_groups), Dim(m.head_dim)},
@@ -229,6 +217,17 @@ Tensor mlp(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptio
 
 }  // namespace
 
+Tensor gathered_projection(Eager& g, const Tensor& part, Dim columns, const std::string& name) {
+  const Shape whole = with_last(part.shape, columns);
+  const Tensor stacked = g.make(name + ".stacked", whole, part.dtype, Category::communication);
+  Tensor out = g.make(name, whole, part.dtype);
+  g.record(out, "AllGatherFromTensorParallelRegion", {&part}, [&g, whole, name, of_part = part.shape](Gradients in) {
+    const Tensor stacked_again = gradient(g, (name + "_backward.stacked").c_str(), whole, in[0].dtype);
+    return Gradients{gradient(g, (name + "_backward").c_str(), of_part, in[0].dtype)};
+  });
+  return out;
+}
+
 bool adds_offset(const Megatron& m) { return m.core_release != CoreRelease::v0_12; }
 
 Tensor unfused_glu(Eager& g, const Tensor& x, std::int64_t width, bool offset, const std::string& name) {
@@ -256,6 +255,7 @@ Tensor run_megatron_core(Eager& g, const Tensor& query, const Tensor& key, const
 
 Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x,
                           const Tensor& mask) {
+  if (o.gemma) return run_megatron_gemma_layer(g, a, layer, o, x);
   const bool moe = layer.feed_forward.kind == FeedForwardKind::moe;
   const auto behind = [&](bool bias) {
     const Tensor of_half = !bias        ? Tensor()

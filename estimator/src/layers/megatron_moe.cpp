@@ -128,6 +128,10 @@ Tensor moe(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOpt
 
 }  // namespace
 
+Tensor run_shared_experts(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOptions& o, const Tensor& x) {
+  return shared_experts(g, a, f, o, x);
+}
+
 Tensor run_megatron_moe(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x) {
   const FeedForward& f = layer.feed_forward;
   if (!recomputes(o, "layernorm")) return moe(g, a, f, o, te_norm(g, x, layer.norm, "pre_mlp_layernorm"));

@@ -37,6 +37,9 @@ std::int64_t padded_rows(const FeedForward&, const Megatron&, const Layout&, std
 /// The value of axis::C for T tokens; 1 where it is not used.
 std::int64_t arriving_rows(const FeedForward&, const Megatron&, std::int64_t expert_ranks, std::int64_t tokens);
 
+/// SharedExpertMLP.forward where nothing is exchanged beside it.
+Tensor run_shared_experts(Eager&, const Architecture&, const FeedForward&, const ChunkOptions&, const Tensor& x);
+
 /// TopKRouter.forward: probabilities [T, E], scattered.
 Tensor route_megatron(Eager&, const FeedForward&, const ChunkOptions&, const RoutedSizes&, const Tensor& x);
 

@@ -160,6 +160,7 @@ std::string unsupported_tower(const Architecture& a, const ChunkOptions& o) {
 }  // namespace
 
 std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
+  if (o.gemma) return unsupported_gemma(a, o);
   if (std::string why = unsupported_tower(a, o); !why.empty()) return why;
   if (o.te.context > 1 && o.te.attention == TeAttention::unfused)
     return "Megatron's context parallelism without a kernel for attention is not supported yet";

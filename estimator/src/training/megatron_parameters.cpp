@@ -150,6 +150,11 @@ class Counter {
   void feed_forward(const Layer& l) {
     const FeedForward& f = l.feed_forward;
     norm(l.norm, a_.hidden);
+    if (f.kind == FeedForwardKind::moe && o_.gemma) {
+      for (int n = 0; n < 4; ++n) vector(a_.hidden);  // in front of the shared one, behind both, of the router
+      vector(f.experts);
+      return experts(bridged_experts(f));
+    }
     if (f.kind == FeedForwardKind::moe) return experts(f);
     const std::int64_t width = f.width / o_.te.tensor, inner = f.kind == FeedForwardKind::gated ? 2 * width : width;
     matrix(inner, a_.hidden);
@@ -293,6 +298,8 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
   if (!chunk.last) return;
   if (chunk.areal.value) {
     to.dense.push_back({a.hidden * chunk.areal.labels});
+    // LinearForLastLayer of slime and Relax, a critic's, has a bias; a classifier's layer has none
+    if (chunk.patched && chunk.areal.labels == 1) to.vector(1);
     return;
   }
   if (!trains_blocks) to.shapes.insert({rows, a.hidden});

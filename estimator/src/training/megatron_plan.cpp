@@ -1,6 +1,8 @@
 #include "training/megatron_plan.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -211,6 +213,11 @@ void put_adapters_outside(MegatronStage& s, const MegatronParameters& n, std::in
 /// own, with fused rotary positions as cosines and sines.
 Bytes rotary_tables(const Architecture& a, const ChunkOptions& o, std::int64_t tokens) {
   std::int64_t shared = 0, own = 0;
+  if (o.gemma) {  // a table for layers with a window and one for the others (Gemma4DenseRotaryEmbedding)
+    std::set<std::int64_t> widths;
+    for (const auto& run : a.runs) widths.insert(run.layer.mixer.head_dim);
+    return bytes_of(tokens * std::accumulate(widths.begin(), widths.end(), std::int64_t{0}), DType::fp32);
+  }
   for (const auto& run : a.runs)
     if (a.tower.kind.empty() && run.layer.mixer.kind == MixerKind::attention)
       shared = std::max(shared, run.layer.mixer.rotary_dim);
@@ -261,7 +268,8 @@ std::int64_t embedded_parts(const Architecture& a, const ChunkOptions& chunk) {
 }
 
 /// Under a checkpoint nothing else keeps the maps; and the probabilities of the last recomputation keep its graph, whose leaf is
-/// the checkpoint's input, with a gradient.
+/// the checkpoint's input, with a gradient. So do the states behind attention of a dense layer of Gemma 4: TransformerLayer has
+/// them in mlp_norm_manager until its _forward_post_mlp, which Gemma4DenseTransformerLayer passes over (Megatron-LM 0e6ac576f).
 LastRouting last_routing(MegatronStage& s, const Architecture& a, const ChunkOptions& chunk, const Trainer& t) {
   const bool alone = recomputes(chunk, "moe");
   LastRouting out;
@@ -277,13 +285,14 @@ LastRouting last_routing(MegatronStage& s, const Architecture& a, const ChunkOpt
     const bool experts = std::ranges::any_of(group.layers, [&](int run) { return has_experts(a, run); });
     const bool frozen = chunk.settings.mtp_alone;  // no graph leads anywhere, and nothing else keeps the maps
     const bool again = experts && (group.checkpoint || alone) && !frozen;
-    const Bytes replaced = (again || frozen) && group.layers.size() == 1 ? maps : 0;
+    const bool held = chunk.gemma && group.checkpoint && !experts;
+    const Bytes replaced = (again || frozen) && group.layers.size() == 1 ? maps : held ? s.hidden : 0;
     if (again || frozen) s.routing += std::exchange(maps, 0) - replaced;
     if (last == nullptr || *last != group) {
       out.units.push_back(0);
       out.maps.push_back(maps);
       out.replaced.push_back(replaced);
-      out.leaves.push_back(again ? 1 : 0);
+      out.leaves.push_back(again || held ? 1 : 0);
     }
     ++out.units.back();
     last = &group;
@@ -355,8 +364,8 @@ void hold_no_states(MegatronStage& s, bool wrapped) {
 /// Of Megatron's own modules only the router's product is Transformer Engine's (transformer/moe/moe_utils.py:
 /// RouterGatingLinearFunction with te_general_gemm).
 bool multiplies_with_te(const Architecture& a, const std::vector<ChunkOptions>& chunks) {
-  return !is_local(chunks.front()) ||
-         std::ranges::any_of(chunks, [&](const ChunkOptions& chunk) { return expert_layers(a, chunk) > 0; });
+  const bool own = is_local(chunks.front()) || chunks.front().gemma;  // Gemma 4 without experts has Megatron's own products
+  return !own || std::ranges::any_of(chunks, [&](const ChunkOptions& chunk) { return expert_layers(a, chunk) > 0; });
 }
 
 void count_areal_chunks(MegatronStage& s, const ArealCut& cut) {
@@ -394,6 +403,15 @@ ChunkOptions without_gradients(ChunkOptions o, bool trains) {
   return o;
 }
 
+/// The longest ones that fit, and what is left: nothing takes more where each is attended to by itself.
+std::vector<std::int64_t> packed_lengths(std::int64_t tokens, std::int64_t longest) {
+  constexpr std::int64_t kMost = 16;  // more are taken as so many alike
+  if (tokens / longest >= kMost) return std::vector<std::int64_t>(kMost, ceil_div(tokens, kMost));
+  std::vector<std::int64_t> out(static_cast<std::size_t>(tokens / longest), longest);
+  if (tokens % longest > 0) out.push_back(tokens % longest);
+  return out;
+}
+
 /// Sequences that are packed into a row, and what linear attention makes of them.
 void see_sequences(ChunkOptions& o, const Architecture& a, const Trainer& t, const MegatronUse& use) {
   const std::int64_t tokens = megatron_tokens(t), longest = use.sequence > 0 ? use.sequence : t.sequence_tokens;
@@ -403,6 +421,8 @@ void see_sequences(ChunkOptions& o, const Architecture& a, const Trainer& t, con
   const bool linear = std::ranges::any_of(a.runs, [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; });
   o.of_slime = has_slime_layers(t);
   o.patched = t.loop.says_loss;
+  o.gemma = made_by_bridge(t) && a.family == "gemma4";
+  if (o.gemma) o.lengths = packed_lengths(tokens, length);
   if (!linear || (!sees_images_under_megatron(t) && !o.of_slime)) return;
   constexpr std::int64_t kChunk = 64;
   o.delta_chunks = sequences * ceil_div(tokens / sequences, kChunk);

@@ -215,7 +215,7 @@ constexpr FlagRow kSglang[] = {
     {"hybrid-kvcache-ratio", M::none, "chunks of two sizes in the cache"},
     {"enable-pdmux", M::never, "prefill beside decoding"},
     {"enable-single-batch-overlap", M::never, "one batch in two streams"},
-    {"mm-enable-dp-encoder", M::never, "a tower that is whole on every rank"},
+    {"mm-enable-dp-encoder", M::on, "whole_tower"},
     {"language-only", M::never, "a language model beside servers of its tower"},
     {"language-model-only", M::never, "a model without its tower"},
     {"encoder-only", M::never, "a tower without its language model"},

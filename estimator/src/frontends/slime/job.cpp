@@ -25,6 +25,7 @@
 #include "frontends/slime/rules.hpp"
 #include "frontends/slime/servers.hpp"
 #include "frontends/slime/specifications.hpp"
+#include "frontends/slime/videos.hpp"
 
 namespace oomplan::slime {
 namespace {
@@ -71,7 +72,8 @@ class JobWriter {
     if (m_.trains) compare(*found, name_);
     if (m_.trains) check_layers(t_, *found, name_);
     const Specification* layers = specification_of(t_);
-    text_alone_ = layers != nullptr && layers->text_alone && !found->tower.kind.empty();
+    text_alone_ = ((layers != nullptr && layers->text_alone) || bridges_text_alone(t_, *found)) && !found->tower.kind.empty();
+    if (text_alone_ && layers == nullptr) tell_text();
     stored_ = !found->quantization.method.empty();
     linear_ = std::ranges::any_of(found->runs, [](const auto& run) { return run.layer.mixer.kind == MixerKind::gated_delta; });
     if (m_.serves && m_.trains && stored_) tell_formats(found->quantization.method);
@@ -89,6 +91,13 @@ class JobWriter {
     with->hidden_dropout = with->embedding_dropout = a.number("hidden_dropout");
     return with;
   }
+  /// GEMMA4_CONVERSION_MODE of Megatron-Bridge (models/gemma_vl/gemma4_vl_bridge.py, af17edf52), which Relax's scripts set.
+  void tell_text() {
+    token_side_ = 0;
+    note(Note::Level::info, t_.own.place("hf_checkpoint"),
+         "the trainer has the text of Gemma 4 alone: GEMMA4_CONVERSION_MODE=text is taken, as Relax's own scripts have it");
+  }
+
   /// The trainer's model has none of the tower that the servers' has.
   void refuse_dropout(std::string_view found, std::string_view what) {
     t_.told.add("--hidden-dropout", fmt::format("dropout of {}", found), "--attention-dropout 0 --hidden-dropout 0",
@@ -455,6 +464,7 @@ class JobWriter {
     }
     const std::int64_t length = longest();
     const std::int64_t count = length > 0 ? std::max<std::int64_t>(1, tokens / length) : 1;
+    if (asked && has_videos(t_)) return videos(role, count, tokens);
     put(role + ".vision.images", fmt::format("{}", count), flag);
     // redai-studio/Relax 0011f56b is the first that says it to the provider
     if (t_.own.on("vision_dp_when_tp") && role == m_.learner())
@@ -473,6 +483,20 @@ class JobWriter {
     while ((side + 1) * (side + 1) <= most) ++side;
     for (const char* knob : {".vision.width", ".vision.height"})
       own(role + knob, fmt::format("{}", side * token_side_), "image_max_token_num");
+  }
+
+  /// Of every sample one, as long as a prompt allows: each two frames pass the tower as an image does.
+  void videos(const std::string& role, std::int64_t samples, std::int64_t tokens) {
+    const std::int64_t all = m_.supervised ? longest() : prompt_;
+    const Frames video = frames_of(t_, said_, token_side_, all > 0 ? all : tokens);
+    put(role + ".vision.images", fmt::format("{}", samples * video.pairs), t_.own.place("multimodal_keys"));
+    put(role + ".vision.width", fmt::format("{}", video.width), video.flag);
+    put(role + ".vision.height", fmt::format("{}", video.height), video.flag);
+    if (role == m_.learner())
+      note(Note::Level::info, t_.own.place("multimodal_keys"),
+           fmt::format("a sample is taken to have a video of {} frames, {} x {} pixels: as long as a prompt of {} tokens allows. "
+                       "--image-size says how large frames of yours are",
+                       2 * video.pairs, video.width, video.height, all > 0 ? all : tokens));
   }
 
   /// Weights alone, on GPUs of its own: what its engine would do in training is not asked.

@@ -312,12 +312,14 @@ class Checker {
       wrong("enable_mtp_training", "the flag", "a later state of Relax", "not supported yet: multi-token prediction of 2026.05");
     if (!o.on("multimodal_keys")) return;
     const nlohmann::json keys = nlohmann::json::parse(o.text("multimodal_keys"), nullptr, false);
-    if (!keys.is_object() || keys.size() != 1 || !keys.contains("image"))
-      return wrong("multimodal_keys", found("multimodal_keys"), R"('{"image": "..."}')",
-                   "not supported yet: video or sound beside the text");
+    if (!keys.is_object() || keys.size() != 1 || !(keys.contains("image") || keys.contains("video")))
+      return wrong("multimodal_keys", found("multimodal_keys"), R"('{"image": "..."}' or '{"video": "..."}')",
+                   "not supported yet: sound, or images and video at once");
     if (!bridge)
       wrong("multimodal_keys", found("multimodal_keys"), "--megatron-to-hf-mode bridge beside it",
             "not supported yet: images of a model that Megatron-Bridge does not make");
+    else if (keys.contains("video") && o.on("use_audio_in_video"))
+      wrong("use_audio_in_video", "the flag", "nothing", "not supported yet: the sound of a video");
   }
 
   SlimeText& t_;

@@ -77,6 +77,8 @@ bool is_patched(std::string_view flag) {
 
 bool is_made_by_bridge(const SlimeText& t) { return t.family->bridge_makes && t.own.text("megatron_to_hf_mode") == "bridge"; }
 
+bool bridges_text_alone(const SlimeText& t, const Architecture& a) { return is_made_by_bridge(t) && a.family == "gemma4"; }
+
 // Of the releases whose image has Megatron core_v0.14.0, 3714d81d from 0.2.2 on, and 1dcf0dafa from 0.3.0 on (docker/Dockerfile).
 const Specification* specification_of(const SlimeText& t) {
   if (!t.family->own_layers) return nullptr;

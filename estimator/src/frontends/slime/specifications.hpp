@@ -21,6 +21,8 @@ struct Specification {
 
 /// Megatron-Bridge makes the model of the checkpoint, whatever Megatron's arguments say of its layers.
 bool is_made_by_bridge(const SlimeText&);
+/// Gemma 4, of which Relax trains the text alone (scripts/models/gemma4-31B.sh, redai-studio/Relax 7a346d39).
+bool bridges_text_alone(const SlimeText&, const Architecture&);
 /// The command's; nullptr: it has none, or one that is not described.
 const Specification* specification_of(const SlimeText&);
 /// Arguments of Megatron that are described because the specification is.
