@@ -21,20 +21,21 @@ from typing import Any
 import torch
 import transformers
 from execute import ROOT, Row, job_of
-from execute_preference import CONFIGS, RANK, Lives, adapted, make, patch
+from execute_preference import CONFIGS, FORMATS, RANK, Lives, adapted, make, patch
 from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 from trl_code import accelerator, definitions, load
 
-# name of the trainer, config, sequences, tokens of one, checkpointing, adapters
-Case = tuple[str, str, int, int, bool, bool]
-SIZES = ((1, 1024), (2, 1024), (4, 512), (6, 300))
+# name of the trainer, config, format, sequences, tokens of one, checkpointing, adapters
+Case = tuple[str, str, str, int, int, bool, bool]
+SIZES = ((1, 64), (1, 1024), (2, 1024), (4, 512), (6, 300))
 
 
 def cases(trainers: list[str]) -> list[Case]:
+    both = (False, True)
     return [
-        *((name, "narrow", b, s, False, False) for name in trainers for b, s in SIZES),
-        *((name, "llama", 4, 512, c, lora) for name in trainers for c in (False, True) for lora in (False, True)),
+        *((name, "narrow", f, b, s, False, False) for name in trainers for f in FORMATS for b, s in SIZES),
+        *((name, "llama", f, 4, 512, c, lora) for name in trainers for f in FORMATS for c in both for lora in both),
     ]
 
 
@@ -73,10 +74,10 @@ def trainer_of(folder: Path | None, model: Any) -> Any:
 
 
 def execute(folder: Path | None, case: Case) -> Row:
-    _, config, sequences, tokens, checkpointing, lora = case
+    _, config, form, sequences, tokens, checkpointing, lora = case
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
-        model = make("hf_loss", CONFIGS[config], "bf16", checkpointing)
+        model = make("hf_loss", CONFIGS[config], form, checkpointing)
         policy = adapted(model, checkpointing) if lora else model
     made = trainer_of(folder, policy)
     gc.collect()
@@ -105,9 +106,9 @@ def execute(folder: Path | None, case: Case) -> Row:
 
 
 def case_job(case: Case) -> Row:
-    _, _, sequences, tokens, checkpointing, lora = case
+    name, _, form, sequences, tokens, checkpointing, lora = case
     job = job_of(sequences, tokens, checkpointing)
-    job["trainer"] |= {"head": "hf_loss"}
+    job["trainer"] |= {"head": "hf_loss" if name == "trainer" else "trl_sft", **FORMATS[form]}
     job["framework"] = "torch"
     if lora:
         job["trainer"]["lora"] = {"rank": RANK, "targets": "all-linear"}
@@ -125,8 +126,12 @@ def main() -> None:
     by = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}"
     lines: list[Row] = [{"config": name, "fields": config} for name, config in CONFIGS.items()]
     for case in cases(list(folders)):
-        name, config, sequences, tokens, checkpointing, lora = case
-        title = f"{config}/{name}/b{sequences}s{tokens}" + ("/lora" if lora else "") + ("/checkpointed" if checkpointing else "")
+        name, config, form, sequences, tokens, checkpointing, lora = case
+        title = (
+            f"{config}/{name}/{form}/b{sequences}s{tokens}"
+            + ("/lora" if lora else "")
+            + ("/checkpointed" if checkpointing else "")
+        )
         if options.only not in title:
             continue
         source = f"{by}, {'Trainer' if name == 'trainer' else 'TRL ' + name.removeprefix('sft-v')} executed on fake tensors"

@@ -131,6 +131,8 @@ std::vector<Clash> head_clashes(const Role& role) {
   std::vector<Clash> out;
   if (takes_sequences(t.head) || t.head == LossHead::reward_pairs) check_batch(role, out);
   if (is_verl_fused(t.head)) check_fused(role, out);
+  if (t.head == LossHead::trl_sft && t.tiled_mlp)
+    out.push_back({"tiled_mlp", "false", "not supported yet: TiledMLP with this head"});
   if (t.reference != ReferencePass::none) check_reference(role, out);
   if (t.head == LossHead::reward_pairs && t.lora.rank > 0)
     out.push_back({"lora.rank", "none", "not supported yet: LoRA of a value model"});

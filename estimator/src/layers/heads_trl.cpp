@@ -59,6 +59,15 @@ void entropy_metric(Eager& g, const Tensor& x, bool copies, Dim rows, std::int64
   const Tensor product = part("entropy.product");
 }
 
+}  // namespace
+
+void sft_metrics(Eager& g, const Tensor& logits, bool several, std::int64_t vocab) {
+  entropy_metric(g, logits, false, M, vocab);
+  if (several) g.make("accuracy.logits", logits.shape, logits.dtype, Category::logits);
+}
+
+namespace {
+
 /// cross_entropy_loss of the chosen half in the format of the logits: a copy without each sequence's last token.
 Tensor chosen_likelihood(Eager& g, const Tensor& logits, std::int64_t vocab) {
   const Shape half{M, C, Dim(vocab)};

@@ -17,6 +17,9 @@ struct TrlStep {
   bool several_sequences = false;
   bool metrics = false;  ///< the entropy of the logits, as a number to be logged
 };
+/// What SFTTrainer makes of the model's logits [B, K, V] behind its loss (trl/trainer/sft_trainer.py compute_loss, 0.24 to 1.4):
+/// the entropy, 128 rows at a time, then a copy of several sequences' logits without the last token, for the accuracy.
+void sft_metrics(Eager& g, const Tensor& logits, bool several, std::int64_t vocab);
 /// From logits [B, K, V], which the caller holds, to one number a token [B, C]. REQUIRES: takes_sequences(head).
 Tensor trl_objective(Eager& g, const Tensor& logits, LossHead head, const TrlStep&, const HeadChunks&);
 

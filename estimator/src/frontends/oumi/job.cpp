@@ -206,8 +206,13 @@ class JobMaker {
     const std::string format = written == "auto" ? "bf16" : format_named(written);
     if (format.empty()) return s_.refuse("model.torch_dtype_str", fmt::format("parameters in {}", written));
     s_.put("trainer.precision.storage", format, s_.origin("model.torch_dtype_str"));
-    if (t_.text("training.mixed_precision_dtype", "NONE") != "NONE")
-      s_.refuse("training.mixed_precision_dtype", "mixed precision under Oumi's trainers");
+    const std::string mixed = t_.text("training.mixed_precision_dtype", "NONE");
+    if (mixed == "NONE") return;
+    if (mixed == "FP16" || m_.engine == "fsdp1")
+      return s_.refuse("training.mixed_precision_dtype", "mixed precision in fp16, or under FSDP");
+    for (const char* knob : {"trainer.precision.compute", "trainer.precision.reduce"})
+      s_.put(knob, format, s_.origin("model.torch_dtype_str"));
+    s_.put("trainer.autocast", "true", s_.origin("training.mixed_precision_dtype"));
   }
 
   void kernels() {
@@ -217,7 +222,11 @@ class JobMaker {
     s_.put("trainer.kernels", std::string(row->second), s_.origin("model.attn_implementation"));
     const bool liger = t_.flag("model.enable_liger_kernel") || t_.flag("training.trainer_kwargs.use_liger_kernel");
     if (liger) s_.put("trainer.liger", "[rope, rms_norm, swiglu]", s_.origin("model.enable_liger_kernel"));
-    s_.put("trainer.head", liger ? "liger_fused_ce" : "hf_loss", s_.origin("model.enable_liger_kernel"));
+    s_.put("trainer.head",
+           liger                     ? "liger_fused_ce"
+           : m_.trainer == "TRL_SFT" ? "trl_sft"
+                                     : "hf_loss",
+           s_.origin("model.enable_liger_kernel"));
   }
 
   /// Under FSDP accelerate checkpoints the layers, without reentry (accelerate/accelerator.py prepare_model).
