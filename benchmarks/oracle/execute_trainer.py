@@ -105,10 +105,17 @@ def execute(folder: Path | None, case: Case) -> Row:
     return peaks
 
 
+def head_of(trainer: str) -> str:
+    if trainer == "trainer":
+        return "hf_loss"
+    release = tuple(int(part) for part in trainer.removeprefix("sft-v").split("."))
+    return "trl_sft_1_3" if release >= (1, 3, 0) else "trl_sft"
+
+
 def case_job(case: Case) -> Row:
     name, _, form, sequences, tokens, checkpointing, lora = case
     job = job_of(sequences, tokens, checkpointing)
-    job["trainer"] |= {"head": "hf_loss" if name == "trainer" else "trl_sft", **FORMATS[form]}
+    job["trainer"] |= {"head": head_of(name), **FORMATS[form]}
     job["framework"] = "torch"
     if lora:
         job["trainer"]["lora"] = {"rank": RANK, "targets": "all-linear"}

@@ -146,6 +146,7 @@ enum class LossHead : std::uint8_t {
   trl_grpo,           ///< TRL: temperature out of place, log-probs of one sequence after another, entropy as a metric
   trl_kto,            ///< TRL: log-probs of desirable and undesirable completions, and a KL term of pairs that do not match
   trl_sft,            ///< TRL's SFTTrainer: transformers' loss, then entropy and accuracy of the logits that it holds
+  trl_sft_1_3,        ///< the same of 1.3 to 1.5, which copies the logits once for each
   reward_pairs,       ///< reward model: a linear layer h -> 1, each sequence's last token, Bradley-Terry of the pairs
 };
 /// The forward pass of a reference model in the step of a preference loss, between the policy's forward and backward pass: none

@@ -122,6 +122,8 @@ bool is_preference(LossHead head) {
   return head == LossHead::trl_dpo || head == LossHead::trl_kto || head == LossHead::trl_simpo || head == LossHead::trl_orpo;
 }
 
+bool is_trl_sft(LossHead head) { return head == LossHead::trl_sft || head == LossHead::trl_sft_1_3; }
+
 bool takes_sequences(LossHead head) { return is_preference(head) || head == LossHead::trl_grpo; }
 
 bool goes_by_sequence(LossHead head) { return takes_sequences(head) || head == LossHead::logprob_rows; }
@@ -131,8 +133,7 @@ std::vector<Clash> head_clashes(const Role& role) {
   std::vector<Clash> out;
   if (takes_sequences(t.head) || t.head == LossHead::reward_pairs) check_batch(role, out);
   if (is_verl_fused(t.head)) check_fused(role, out);
-  if (t.head == LossHead::trl_sft && t.tiled_mlp)
-    out.push_back({"tiled_mlp", "false", "not supported yet: TiledMLP with this head"});
+  if (is_trl_sft(t.head) && t.tiled_mlp) out.push_back({"tiled_mlp", "false", "not supported yet: TiledMLP with this head"});
   if (t.reference != ReferencePass::none) check_reference(role, out);
   if (t.head == LossHead::reward_pairs && t.lora.rank > 0)
     out.push_back({"lora.rank", "none", "not supported yet: LoRA of a value model"});

@@ -8,6 +8,8 @@ namespace oomplan {
 
 /// TRL's heads of padded sequences.
 bool takes_sequences(LossHead);
+/// transformers' loss with the metrics of TRL's SFTTrainer behind it.
+bool is_trl_sft(LossHead);
 /// The head goes through its sequences one by one, as those do: a chunk is one of them.
 bool goes_by_sequence(LossHead);
 /// The batch is pairs, chosen and rejected; names of the step hold the logits until the backward pass begins.

@@ -332,8 +332,8 @@ bool runs_in_chunks(LossHead head) {
 }
 
 bool inside_model(LossHead head) {
-  return head == LossHead::hf_loss || head == LossHead::trl_sft || head == LossHead::liger_ce ||
-         head == LossHead::liger_fused_ce || head == LossHead::foak_ce || verl_fused(head).has_value();
+  return head == LossHead::hf_loss || is_trl_sft(head) || head == LossHead::liger_ce || head == LossHead::liger_fused_ce ||
+         head == LossHead::foak_ce || verl_fused(head).has_value();
 }
 
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::function<void(int)>& scope) {
@@ -344,6 +344,7 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
   switch (o.head) {
     case LossHead::hf_loss:
     case LossHead::trl_sft:
+    case LossHead::trl_sft_1_3:
     case LossHead::liger_ce:
     case LossHead::foak_ce:  // its own ForCausalLMLoss is that of transformers up to 4.48, whatever the release
       return hf_loss(g, logits, o.head, o.copies_shifted || o.head == LossHead::foak_ce, o.several_sequences);

@@ -61,9 +61,11 @@ void entropy_metric(Eager& g, const Tensor& x, bool copies, Dim rows, std::int64
 
 }  // namespace
 
-void sft_metrics(Eager& g, const Tensor& logits, bool several, std::int64_t vocab) {
+void sft_metrics(Eager& g, const Tensor& logits, bool several, bool twice, std::int64_t vocab) {
+  const Tensor shifted =
+      several && twice ? g.make("entropy.logits", {B, C, Dim(vocab)}, logits.dtype, Category::logits) : Tensor();
   entropy_metric(g, logits, false, M, vocab);
-  if (several) g.make("accuracy.logits", logits.shape, logits.dtype, Category::logits);
+  if (several) g.make("accuracy.logits", {B, C, Dim(vocab)}, logits.dtype, Category::logits);
 }
 
 namespace {

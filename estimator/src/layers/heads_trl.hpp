@@ -17,9 +17,10 @@ struct TrlStep {
   bool several_sequences = false;
   bool metrics = false;  ///< the entropy of the logits, as a number to be logged
 };
-/// What SFTTrainer makes of the model's logits [B, K, V] behind its loss (trl/trainer/sft_trainer.py compute_loss, 0.24 to 1.4):
-/// the entropy, 128 rows at a time, then a copy of several sequences' logits without the last token, for the accuracy.
-void sft_metrics(Eager& g, const Tensor& logits, bool several, std::int64_t vocab);
+/// What SFTTrainer makes of the model's logits [B, K, V] behind its loss (trl/trainer/sft_trainer.py compute_loss): the entropy,
+/// 128 rows at a time, then a copy of several sequences' logits without the last token, for the accuracy. `twice` (1.3 to 1.5):
+/// the entropy is that of such a copy, too, whose name stays until the next one is there.
+void sft_metrics(Eager& g, const Tensor& logits, bool several, bool twice, std::int64_t vocab);
 /// From logits [B, K, V], which the caller holds, to one number a token [B, C]. REQUIRES: takes_sequences(head).
 Tensor trl_objective(Eager& g, const Tensor& logits, LossHead head, const TrlStep&, const HeadChunks&);
 

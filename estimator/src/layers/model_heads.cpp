@@ -190,14 +190,14 @@ Tensor ModelPass::forward() {
     tree_mask_.reset();
     if (!stash_) g_.hooks = nullptr;
   }
-  const bool sft = head.head == LossHead::trl_sft;
+  const bool sft = is_trl_sft(head.head);
   if ((takes_sequences(head.head) || sft) && g_.autocast) {
     // accelerate/utils/operations.py, 1.14: convert_outputs_to_fp32 wraps the forward pass under mixed precision
     Tensor wide = to(g_, output, DType::fp32, "logits_fp32");
     output = std::move(wide);
   }
   if (o_.clones_outputs) clone_outputs(loss, output);
-  if (sft && o_.training) sft_metrics(g_, output, kernels_.several_sequences, a_.vocab);
+  if (sft && o_.training) sft_metrics(g_, output, kernels_.several_sequences, head.head == LossHead::trl_sft_1_3, a_.vocab);
   output_before.reset();
   if (o_.keep_outputs || keeps_logits(head.head)) kept_outputs_ = output;
   if (inside_model(head.head)) return loss;

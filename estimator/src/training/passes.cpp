@@ -157,13 +157,15 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, con
                              : head == LossHead::liger_fused_ce ? liger::fused_head_rows(rows, a.hidden, a.vocab)
                                                                 : chunk_rows(head, a.vocab);
   const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(p.counts.s, a.hidden));  // ArcticTraining: tiled_compute.py
-  p.counts.m = t.tiled_mlp                 ? ceil_div(p.counts.s, tiles)
-               : head == LossHead::trl_sft ? rows_together(head, p.counts.b, p.counts.k)
-                                           : 1;
+  p.counts.m = t.tiled_mlp ? ceil_div(p.counts.s, tiles) : 1;
   p.chunks = chunk > 0 && runs_in_chunks(head) ? ceil_div(rows, chunk) : 1;
   p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
   p.counts.n = p.chunks;
   p.counts.r = chunk > 0 ? rows - (p.chunks - 1) * p.counts.e : 1;
+  if (is_trl_sft(head)) {  // of its metrics
+    p.counts.e = std::max<std::int64_t>(1, p.counts.k - 1);
+    p.counts.m = rows_together(head, p.counts.b, head == LossHead::trl_sft ? p.counts.k : p.counts.e);
+  }
   return p;
 }
 

@@ -40,6 +40,17 @@ constexpr std::array<OptimizerRow, 17> kOptimizers{{
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kAttention{
     {{"", "hf_sdpa"}, {"sdpa", "hf_sdpa"}, {"eager", "hf_eager"}, {"flash_attention_2", "hf_flash"}}};
 
+/// What comes along, the newest that pyproject.toml of a release and the ones behind it takes. TRL before 0.24 is taken as 0.24.
+struct PackagesRow {
+  std::string_view since, transformers, sft_head, vllm;
+};
+constexpr std::array<PackagesRow, 6> kPackages{{{"0.1.3", "4.45.2", "trl_sft", "0.6.6"},
+                                                {"0.1.9", "4.48.3", "trl_sft", "0.7.3"},
+                                                {"0.2.0", "4.51.3", "trl_sft", "0.8.5"},
+                                                {"0.4.0", "4.55.4", "trl_sft", "0.10.2"},
+                                                {"0.4.2", "4.57.1", "trl_sft", "0.10.2"},
+                                                {"0.8", "newest", "trl_sft_1_3", "0.21.0"}}};
+
 std::string format_named(std::string_view name) {
   return std::string(name == "bfloat16" || name == "bf16"                    ? "bf16"
                      : name == "float16" || name == "f16" || name == "half"  ? "fp16"
@@ -61,6 +72,13 @@ class JobMaker {
   }
 
  private:
+  const PackagesRow& packages() const {
+    const PackagesRow* found = &kPackages.front();
+    for (const PackagesRow& row : kPackages)
+      if (text_.release >= *find_release(row.since)) found = &row;
+    return *found;
+  }
+
   // ---- who runs
 
   /// The number of GPUs, told or missing.
@@ -222,11 +240,9 @@ class JobMaker {
     s_.put("trainer.kernels", std::string(row->second), s_.origin("model.attn_implementation"));
     const bool liger = t_.flag("model.enable_liger_kernel") || t_.flag("training.trainer_kwargs.use_liger_kernel");
     if (liger) s_.put("trainer.liger", "[rope, rms_norm, swiglu]", s_.origin("model.enable_liger_kernel"));
-    s_.put("trainer.head",
-           liger                     ? "liger_fused_ce"
-           : m_.trainer == "TRL_SFT" ? "trl_sft"
-                                     : "hf_loss",
-           s_.origin("model.enable_liger_kernel"));
+    const std::string own = m_.trainer == "TRL_SFT" ? std::string(packages().sft_head) : "hf_loss";
+    s_.put("trainer.head", liger ? "liger_fused_ce" : own, s_.origin("model.enable_liger_kernel"));
+    s_.put("trainer.transformers", std::string(packages().transformers), s_.by_code("pyproject.toml of the release"));
   }
 
   /// Under FSDP accelerate checkpoints the layers, without reentry (accelerate/accelerator.py prepare_model).
@@ -299,8 +315,7 @@ class JobMaker {
     const std::int64_t all = gpus(true);
     cluster(all);
     s_.put("server.model", t_.text(at + "model.model_name"), s_.origin(at + "model.model_name"));
-    // pyproject.toml of 0.8+ takes vLLM before 0.22
-    s_.put("server.engine", "vllm 0.21.0", s_.origin(key));
+    s_.put("server.engine", fmt::format("vllm {}", packages().vllm), s_.origin(key));
     s_.put("server.layout", fmt::format("t{}", all), s_.by_code("src/oumi/inference/vllm_inference_engine.py: all visible GPUs"));
     s_.put("server.gpu_memory_utilization", "0.9", s_.by_code("src/oumi/inference/vllm_inference_engine.py"));
     s_.put("server.enforce_eager", "true", s_.by_code("src/oumi/inference/vllm_inference_engine.py"));

@@ -89,7 +89,7 @@ Spelt spell(const OumiText& text, const OumiMeaning& meaning, std::string_view k
   if (knob == "trainer.replicas" && meaning.engine == "fsdp1") return replicas(meaning, text, value);
   if (knob == "trainer.engine") return engine(value);
   if (knob == "trainer.liger") return {{{"model.enable_liger_kernel", value != "[]" && value != "none"}}, {}};
-  if (knob == "trainer.head" && (value == "liger_fused_ce" || value == "hf_loss" || value == "trl_sft"))
+  if (knob == "trainer.head" && (value == "liger_fused_ce" || value == "hf_loss" || value.starts_with("trl_sft")))
     return {{{"model.enable_liger_kernel", value == "liger_fused_ce"}}, {}};
   return {{}, fmt::format("Oumi has no key for {}", knob)};
 }
