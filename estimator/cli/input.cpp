@@ -87,22 +87,18 @@ bool names_script(const Call& call) {
   const std::string& path = call.positional[0];
   if (call.behind && *call.behind >= call.positional.size()) return false;
   if (!std::filesystem::is_regular_file(path, error)) return false;
-  return is_script_file(read_file(path));
-}
-
-/// A file whose text does not say how many GPUs there are, or that carries a script.
-static bool takes_gpus(const Call& call) {
-  std::error_code error;
-  if (call.positional.empty() || !std::filesystem::is_regular_file(call.positional[0], error)) return false;
-  const Source source = read_file(call.positional[0]);
-  return script_carried_by(source) || dialect_of(source).takes_gpus;
+  const Source source = read_file(path);
+  return is_script_file(source) || script_carried_by(source);
 }
 
 void refuse_without_command(const Call& call) {
   if (is_command(call) || names_script(call) || (!call.positional.empty() && call.positional[0] == "-")) return;
+  std::error_code error;
+  const bool is_file = !call.positional.empty() && std::filesystem::is_regular_file(call.positional[0], error);
+  const bool lacks_gpus = is_file && call.has("gpus") && dialect_of(read_file(call.positional[0])).takes_gpus;
   std::vector<Problem> problems;
   for (const char* const option : kOfLaunch)
-    if (call.has(option) && !(option == std::string_view("gpus") && takes_gpus(call)))
+    if (call.has(option) && !(option == std::string_view("gpus") && lacks_gpus))
       problems.push_back({{"", 0, 0, std::string("--") + option},
                           "a job file",
                           option == std::string_view("gpus") || option == std::string_view("model")

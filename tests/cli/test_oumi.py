@@ -89,6 +89,26 @@ def test_arguments_win_over_the_file() -> None:
     assert nothing.returncode == 2 and "--training.per_device_train_batch_size without a value" in nothing.stderr
 
 
+def test_what_trainers_set_by_themselves() -> None:
+    command = "torchrun --nproc-per-node=2 -m oumi train -c sft_8b.yaml --fsdp.enable_fsdp false --training.use_peft true --peft.q_lora true"
+    newest = role("--", *command.split())
+    assert newest["reentrant"] is False and newest["lora.format"] == "storage" and newest["head"] == "trl_sft_1_3"
+    silent = [*command.split(), "--training.gradient_checkpointing_kwargs", "null"]
+    assert run("check", "--", *silent).returncode == 2  # Oumi has it as a map
+    older = role("--framework-version", "0.4.2", "--", *command.split())
+    assert older["lora.format"] == "fp32" and older["head"] == "trl_sft" and older["transformers"] == "4.57.1"
+    alone = role("--", *command.split(), "--training.trainer_type", "HF", "--data.train.pack", "true")
+    assert alone["lora.format"] == "fp32" and alone["head"] == "hf_loss"
+
+
+def test_checkpoints_enter_again_unless_told(tmp_path: Path) -> None:
+    text = (EXAMPLES / "sft_8b.yaml").read_text().replace("  gradient_checkpointing_kwargs:\n    use_reentrant: False\n", "")
+    (tmp_path / "x.yaml").write_text(text)
+    assert role("x.yaml", "--gpus", "2", folder=tmp_path)["reentrant"] is False  # accelerate's, under FSDP
+    (tmp_path / "x.yaml").write_text(text.replace("enable_fsdp: True", "enable_fsdp: False"))
+    assert role("x.yaml", "--gpus", "2", folder=tmp_path)["reentrant"] is True
+
+
 def test_interpolations_are_texts(tmp_path: Path) -> None:
     text = (EXAMPLES / "sft_8b.yaml").read_text()
     (tmp_path / "x.yaml").write_text(text.replace('"output/llama8b.fft"', "${NOBODY:-sets}/32_768"))

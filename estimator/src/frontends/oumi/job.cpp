@@ -43,13 +43,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kAttentio
 /// What comes along, the newest that pyproject.toml of a release and the ones behind it takes. TRL before 0.24 is taken as 0.24.
 struct PackagesRow {
   std::string_view since, transformers, sft_head, vllm;
+  bool casts_adapters;  ///< TRL from 0.26 on: SFTTrainer makes adapters of a packed base bf16
 };
-constexpr std::array<PackagesRow, 6> kPackages{{{"0.1.3", "4.45.2", "trl_sft", "0.6.6"},
-                                                {"0.1.9", "4.48.3", "trl_sft", "0.7.3"},
-                                                {"0.2.0", "4.51.3", "trl_sft", "0.8.5"},
-                                                {"0.4.0", "4.55.4", "trl_sft", "0.10.2"},
-                                                {"0.4.2", "4.57.1", "trl_sft", "0.10.2"},
-                                                {"0.8", "newest", "trl_sft_1_3", "0.21.0"}}};
+constexpr std::array<PackagesRow, 7> kPackages{{{"0.1.3", "4.45.2", "trl_sft", "0.6.6", false},
+                                                {"0.1.9", "4.48.3", "trl_sft", "0.7.3", false},
+                                                {"0.2.0", "4.51.3", "trl_sft", "0.8.5", false},
+                                                {"0.4.0", "4.55.4", "trl_sft", "0.10.2", false},
+                                                {"0.4.2", "4.57.1", "trl_sft", "0.10.2", false},
+                                                {"0.6.0", "4.57.1", "trl_sft", "0.10.2", true},
+                                                {"0.8", "newest", "trl_sft_1_3", "0.21.0", true}}};
 
 std::string format_named(std::string_view name) {
   return std::string(name == "bfloat16" || name == "bf16"                    ? "bf16"
@@ -250,8 +252,10 @@ class JobMaker {
     const bool on = t_.flag("training.enable_gradient_checkpointing");
     s_.put("trainer.recompute", on ? "full" : "none", s_.origin("training.enable_gradient_checkpointing"));
     if (!on) return;
+    // Oumi hands {} on, in which nothing is said, and torch's own default is to enter again (torch/utils/checkpoint.py, 2.13)
     const Node* said = t_.at("training.gradient_checkpointing_kwargs.use_reentrant");
-    const bool reentrant = m_.engine != "fsdp1" && said != nullptr && said->kind == Node::Kind::boolean && said->boolean;
+    const bool otherwise = said == nullptr || said->kind != Node::Kind::boolean || said->boolean;
+    const bool reentrant = m_.engine != "fsdp1" && otherwise;
     s_.put("trainer.reentrant", reentrant ? "true" : "false", s_.origin("training.gradient_checkpointing_kwargs"));
   }
 
@@ -294,6 +298,8 @@ class JobMaker {
     if (bits != 4 && bits != 8) return s_.refuse("peft.q_lora_bits", fmt::format("a base of {} bits", bits));
     s_.put("trainer.lora.base", bits == 8 ? "int8" : "nf4", s_.origin("peft.q_lora_bits"));  // fp4 packs as nf4 does
     s_.put("trainer.lora.prepare_kbit", "true", s_.by_code("src/oumi/builders/models.py: build_peft_model"));
+    if (m_.trainer == "TRL_SFT" && packages().casts_adapters)
+      s_.put("trainer.lora.format", "storage", s_.by_code("trl/trainer/sft_trainer.py, 0.26 and later"));
     if (bits == 8) return;
     s_.flag("trainer.lora.base_double_quant", "peft.use_bnb_nested_quant");
     s_.put("trainer.lora.base_compute", format_named(t_.text("peft.bnb_4bit_compute_dtype", "float32")),
