@@ -21,6 +21,7 @@
 #include "frontends/native_words.hpp"
 #include "frontends/oumi/job_file.hpp"
 #include "frontends/oumi/launched.hpp"
+#include "frontends/oumi/verl.hpp"
 #include "frontends/oumi/words.hpp"
 #include "frontends/relax/launched.hpp"
 #include "frontends/rewrite.hpp"
@@ -114,7 +115,11 @@ const std::array<Dialect, 8> kDialects{{
      oumi::take,
      oumi::script_in,
      true,
-     true},
+     true,
+     true,
+     false,
+     oumi::starts_verl,
+     oumi::verl_of},
     // before slime, whose programs have the same names
     {"relax",
      true,
@@ -308,7 +313,8 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
                              "a job file says it as linear_attention"});
   if (dialect.takes_gpu) check_gpu(source, catalog);
   try {
-    auto words = dialect.words(source, catalog);
+    const bool another = dialect.starts_another != nullptr && dialect.starts_another(source);
+    auto words = another ? words_handed_on(source, dialect.hands_on, catalog) : dialect.words(source, catalog);
     words->add_notes(source.notes);
     if (source.script) words->reword_notes([&](const std::string& text) { return in_script(*source.script, text); });
     if (dialect.rewords && source.script) return words_in_script(*source.script, std::move(words), catalog);
