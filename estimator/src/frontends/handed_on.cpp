@@ -52,7 +52,12 @@ class HandedOnWords : public TextWords {
   }
   std::string log_of(std::string_view role) const override { return inner_->log_of(role); }
   std::string_view guide_text(std::string_view knob, bool megatron) const override { return inner_->guide_text(knob, megatron); }
-  std::vector<GuidePoint> guide() const override { return inner_->guide(); }
+  std::vector<GuidePoint> guide() const override {
+    std::vector<GuidePoint> out = inner_->guide();
+    for (GuidePoint& point : out)
+      for (std::string& text : point.overrides) text = as_argument(text);
+    return out;
+  }
   std::string_view guide_source() const override { return inner_->guide_source(); }
 
   Rewrite rewrite(const Settings& asked) const override {
@@ -69,6 +74,10 @@ class HandedOnWords : public TextWords {
   Job job_with(const Rewrite& rewrite) const override { return job_of(with(rewrite)); }
 
  private:
+  /// "key=value" of the other's command line, "+" before it where its release lacks the key.
+  std::string as_argument(std::string_view text) const {
+    return fmt::format("--{}", below(text.starts_with('+') ? text.substr(1) : text));
+  }
   std::string below(std::string_view key) const { return fmt::format("{}.{}", handed_.below, key); }
   Job job_of(const Source& file) const {
     const HandedOn handed = make_(file);
