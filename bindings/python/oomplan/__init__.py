@@ -75,6 +75,7 @@ __all__ = [
     "Trace",
     "__version__",
     "advise",
+    "callback",
     "check",
     "config_facts",
     "estimate",
@@ -117,6 +118,7 @@ def read(
     image_size: str = "",
     linear_attention: str = "",
     gpus: int = 0,
+    model: str = "",
     catalog: Catalog | None = None,
 ) -> _Job:
     """The Job of a path, a text, a dict, a Job or a command-line list; overrides are "key=value".
@@ -134,7 +136,8 @@ def read(
     or a dataclass: oomplan.check(config) in front of a trainer. host_memory is that of a node ("1TB"): with it the host's part is
     judged, too. sequence_tokens are those of a sequence, where samples of a job of verl are shorter than its settings allow;
     image_size is that of a sample's image ("640x480", or "none"), linear_attention what of its kernels is installed ("fla", or
-    "fla_conv" with causal-conv1d). gpus is how many there are, where no key of the source says it (Oumi's files). Raises InputError with all that is wrong.
+    "fla_conv" with causal-conv1d). gpus is how many there are, where no key of the source says it (Oumi's files, arguments of a trainer).
+    A TrainingArguments of Transformers or one of TRL's configurations may be the source, too; model is then the model's name. Raises InputError with all that is wrong.
     """
     if gpus:
         overrides = (*overrides, f"gpus={gpus}")
@@ -177,7 +180,13 @@ def read(
             linear_attention=linear_attention,
             catalog=catalog,
         )
-    config = _configuration(source)
+    config = _configuration(source, model)
+    if model and not (config is not None and "model_name_or_path" in config):
+        raise _core.refusal("", "model= beside a source that names one", "a trainer's arguments")
+    if config is not None and _is_arguments(source):
+        from ._trainer import release_of
+
+        dialect, framework_version = dialect or "transformers", framework_version or release_of(source)
     if config is not None:
         return _core.read(_text_of(config), "<dict>", dialect, list(overrides), catalog, gpu, framework_version, *beside)
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
@@ -185,12 +194,21 @@ def read(
     return _core.read_file(str(source), dialect, list(overrides), framework_version, gpu, roots, catalog, *beside)
 
 
-def _configuration(source: object) -> dict[str, Any] | None:
-    """A dict as it is; what OmegaConf or a dataclass holds; None for anything else."""
+def _is_arguments(source: object) -> bool:
+    """Are they of a trainer of Transformers or TRL? Without importing either."""
+    return any(kind.__module__ == "transformers.training_args" for kind in type(source).__mro__)
+
+
+def _configuration(source: object, model: str) -> dict[str, Any] | None:
+    """A dict as it is; what OmegaConf, a dataclass or a trainer's arguments hold; None for anything else."""
     if isinstance(source, dict):
-        return source
+        return {**source, "model_name_or_path": model} if model else source
     if isinstance(source, (str, os.PathLike, list, tuple, _Job)):
         return None
+    if _is_arguments(source):
+        from ._trainer import arguments_text
+
+        return arguments_text(source, model)
     if type(source).__module__.partition(".")[0] == "omegaconf":
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
@@ -349,6 +367,41 @@ def check(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estim
     if not answer.fits:
         raise DoesNotFit(answer, _core.advise(asked, "speed", catalog))
     return answer
+
+
+def callback(
+    *,
+    check: bool = True,
+    record: str | os.PathLike[str] = "",
+    gpu: str = "",
+    model: str = "",
+    sequence_tokens: int = 0,
+    image_size: str = "",
+    framework_version: str = "",
+    strict: bool = False,
+) -> Any:
+    """A TrainerCallback for Transformers' Trainer and TRL's trainers: oomplan's answer before the first step.
+
+        Trainer(model, arguments, callbacks=[oomplan.callback(sequence_tokens=4096)]).train()
+
+    check: raises DoesNotFit where the training does not fit, before anything runs. gpu: the kind of GPU, otherwise that of this
+    process. model: a known model's name; otherwise the trained model's own configuration is taken. sequence_tokens are those of the
+    longest sample, which Trainer's arguments do not say. record: a JSON file with what was predicted and what CUDA's allocator
+    held, written when training ends, one for every rank. What is not supported yet is a warning, with `strict` an InputError.
+    The callback has .estimate, .job and .recorded(). Imports transformers.
+    """
+    from ._trainer import made
+
+    return made(
+        gpu=gpu,
+        model=model,
+        sequence_tokens=sequence_tokens,
+        image_size=image_size,
+        framework_version=framework_version,
+        checks=check,
+        strict=strict,
+        record=str(record),
+    )
 
 
 def advise(job: Source, *overrides: str, allow: str = "speed", catalog: Catalog | None = None) -> list[Remedy]:
