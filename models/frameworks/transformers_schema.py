@@ -117,7 +117,9 @@ class Arguments(Reader):
     def fields(self, name: str) -> dict[str, dict[str, Any]]:
         out = super().fields(name)
         module, node = self.classes[name]
-        lines = {line.target.id: line for line in node.body if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)}
+        lines = {
+            line.target.id: line for line in node.body if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+        }
         for key, row in out.items():
             words = words_of(lines[key].annotation)
             values = [value for one in words for value in self.values_of(module, one)]

@@ -157,7 +157,7 @@ def test_commands_in_json_are_as_written_down(tmp_path: Path) -> None:
 
 KINDS = {
     "malformed": ["estimate", "--", "vllm", "serve", "Qwen/Qwen3-8B", "--tensor-parallel-siez", "2"],
-    "not_supported": ["estimate", "--", "trl", "sft", "--config", "recipe.yaml"],
+    "not_supported": ["estimate", "--", "swift", "sft", "--config", "recipe.yaml"],
     "unknown_model": ["estimate", "--", "vllm", "serve", "nobody/has-this-model-7b"],
     "refused_by_framework": [
         "estimate",

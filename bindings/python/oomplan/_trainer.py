@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 from . import DoesNotFit, InputError, _core, check, estimate, gpus, read
@@ -31,7 +32,9 @@ TRAINERS = {
 
 def is_arguments(source: object) -> bool:
     """Is it a TrainingArguments of Transformers, or of a class made of it?"""
-    return any(kind.__name__ == "TrainingArguments" and kind.__module__ == "transformers.training_args" for kind in _classes(source))
+    return any(
+        kind.__name__ == "TrainingArguments" and kind.__module__ == "transformers.training_args" for kind in _classes(source)
+    )
 
 
 def _classes(source: object) -> tuple[type, ...]:
@@ -95,7 +98,9 @@ def _settings_of_model(model: Any) -> dict[str, Any]:
             if told.get(key):
                 out[key] = True
         if not (out.get("load_in_4bit") or out.get("load_in_8bit")):
-            raise _core.refusal("quantization_config", str(told.get("quant_method")), "bitsandbytes; others are not supported yet")
+            raise _core.refusal(
+                "quantization_config", str(told.get("quant_method")), "bitsandbytes; others are not supported yet"
+            )
         if told.get("load_in_4bit"):
             out["bnb_4bit_quant_type"] = told.get("bnb_4bit_quant_type", "fp4")
             out["use_bnb_nested_quant"] = bool(told.get("bnb_4bit_use_double_quant"))
@@ -104,8 +109,7 @@ def _settings_of_model(model: Any) -> dict[str, Any]:
 
 def _gpu_here() -> str:
     """The kind of the GPU of this process, in our spelling; "" where there is none. Raises InputError: it is not known."""
-    import torch
-
+    torch: Any = import_module("torch")
     if not torch.cuda.is_available():
         return ""
     name = torch.cuda.get_device_name()
@@ -131,7 +135,9 @@ def _say_accelerate() -> None:
     for variable, engine in (("ACCELERATE_USE_FSDP", "FSDP"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")):
         if os.environ.get(variable, "").lower() in ("1", "true"):
             raise _core.refusal(
-                variable, f"{engine} of accelerate launch", "not supported yet by the callback: `oomplan check -- accelerate launch ...`"
+                variable,
+                f"{engine} of accelerate launch",
+                "not supported yet by the callback: `oomplan check -- accelerate launch ...`",
             )
 
 
@@ -146,7 +152,7 @@ class _Measured:
 
     @staticmethod
     def _cuda() -> Any:
-        import torch
+        torch: Any = import_module("torch")
 
         return torch.cuda if torch.cuda.is_available() else None
 
@@ -178,12 +184,20 @@ def predicted_parts(answer: Estimate) -> dict[str, int]:
 
 
 def made(
-    *, gpu: str, model: str, sequence_tokens: int, image_size: str, framework_version: str, checks: bool, strict: bool, record: str
+    *,
+    gpu: str,
+    model: str,
+    sequence_tokens: int,
+    image_size: str,
+    framework_version: str,
+    checks: bool,
+    strict: bool,
+    record: str,
 ) -> Any:
     """The callback; see oomplan.callback."""
-    from transformers import TrainerCallback
+    base: Any = import_module("transformers").TrainerCallback
 
-    class OomplanCallback(TrainerCallback):  # type: ignore[misc]
+    class OomplanCallback(base):  # type: ignore[misc]
         """Checks before the first step, and records what is measured. `.estimate` is the answer, `.job` what was asked."""
 
         def __init__(self) -> None:

@@ -47,6 +47,12 @@ bool is_value(const std::string& word) {
   return word.empty() || word[0] != '-' || word == "-" || is_number(word) || word.find(' ') != std::string::npos;
 }
 
+/// transformers/training_args.py, 5.24: nargs="?" though nothing is the default.
+bool may_be_bare(const Field& field) {
+  if (field.key == "gradient_checkpointing" || field.key == "activation_checkpointing" || field.key == "fsdp") return true;
+  return field.type.kind == FieldKind::flag && !(field.type.optional && field.default_json == "null");
+}
+
 /// transformers/hf_argparser.py: string_to_bool.
 std::optional<bool> truth_of(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -148,8 +154,7 @@ class Parser {
     const Field& field = *option.field;
     const std::string written = fmt::format("--{}{}", field.key, values.empty() ? "" : " " + values.back());
     if (values.empty()) {
-      const bool may = field.type.kind == FieldKind::flag && !(field.type.optional && field.default_json == "null");
-      if (may) return put(field.key, truth(true, typed));
+      if (may_be_bare(field)) return put(field.key, truth(true, typed));
       return fail(field.key, fmt::format("{} without a value", typed),
                   field.type.kind == FieldKind::flag ? "true or false" : "a value",
                   fmt::format("argparse: argument {}: expected one argument", typed));
@@ -174,6 +179,10 @@ class Parser {
   }
 
   Node value_of(const Field& field, const std::string& value, const std::string& written) {
+    const bool filtered = field.type.kind == FieldKind::any && field.type.text.starts_with("dict") && !field.type.optional;
+    if (field.type.kind == FieldKind::dict || filtered)  // its type is Python's dict(), which takes no text
+      fail(field.key, fmt::format("'{}'", value), "nothing on a command line",
+           fmt::format("argparse: argument --{}: invalid dict value", field.key));
     const bool dict =
         field.type.kind == FieldKind::dict || (field.type.kind == FieldKind::any && field.type.text.starts_with("dict"));
     Node out =

@@ -182,9 +182,8 @@ std::string text_at(const compose::Node& root, std::string_view path) {
 }
 
 std::string checkpointing_key(const HfText& text) {
-  const Node* now = text.root.find("activation_checkpointing");
-  const bool renamed = now != nullptr && (now->kind == Node::Kind::boolean || !text.says("gradient_checkpointing"));
-  return renamed && !text.trl() ? "activation_checkpointing" : "gradient_checkpointing";
+  const Node* now = text.given.find("activation_checkpointing");
+  return now != nullptr && now->kind != Node::Kind::null ? "activation_checkpointing" : "gradient_checkpointing";
 }
 
 Engine engine_of(const HfText& text) { return Finder(text).run(); }

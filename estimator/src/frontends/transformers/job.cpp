@@ -82,7 +82,7 @@ class JobMaker {
 
   std::int64_t gpus() {
     if (m_.gpus > 0) return m_.gpus;
-    if (name() == "single" && !text_.world.distributed) {
+    if (!text_.world.distributed) {
       notes_.push_back({Note::Level::info, {}, "one process on one GPU: nothing says how many there are; --gpus does"});
       return 1;
     }

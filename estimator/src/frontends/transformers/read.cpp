@@ -111,10 +111,11 @@ class Reader {
     for (Problem& p : read.problems) out_.problems.push_back(std::move(p));
     if (read.root.entries.empty() && !out_.problems.empty()) throw InputError(std::move(out_.problems));  // no YAML
     for (auto& entry : read.root.entries) {
-      if (entry.key == "trainer" && entry.value.kind == Node::Kind::text)
-        stated_trainer_ = entry.value.text;
-      else if (entry.key != "env" && !entry.key.starts_with('_'))  // TRL's variables, to_dict's own
+      if (entry.key == "trainer" && entry.value.kind == Node::Kind::text) {
+        if (stated_trainer_.empty()) stated_trainer_ = entry.value.text;
+      } else if (entry.key != "env" && !entry.key.starts_with('_')) {  // TRL's variables, to_dict's own
         out_.given.entries.push_back(std::move(entry));
+      }
     }
   }
 

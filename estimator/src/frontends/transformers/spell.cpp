@@ -4,8 +4,10 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "frontends/trainers/names.hpp"
+#include "frontends/transformers/zero.hpp"
 #include "frontends/yaml_text.hpp"
 #include "units/sizes.hpp"
 
@@ -35,18 +37,35 @@ FactValue value_of_text(const std::string& text) {
   return text;
 }
 
+nlohmann::ordered_json json_of(const FactValue& v) {
+  using Of = FactValue::Kind;
+  if (v.kind() == Of::null) return nullptr;
+  if (v.kind() == Of::boolean) return v.boolean();
+  if (v.kind() == Of::integer) return v.integer();
+  if (v.kind() == Of::real) return v.real();
+  if (v.kind() == Of::text) return v.text();
+  nlohmann::ordered_json out = v.is_map() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < v.items().size(); ++i) {
+    if (v.is_map())
+      out[v.keys()[i]] = json_of(v.items()[i]);
+    else
+      out.push_back(json_of(v.items()[i]));
+  }
+  return out;
+}
+
 Spelt one(std::string path, FactValue value) { return {{{std::move(path), std::move(value)}}, {}}; }
 
 /// Of files that arguments name only arguments can be changed: the file is another one.
 Spelt beside(std::string_view path) {
-  return {{},
-          fmt::format("{} stands in a file of its own",
-                      path.substr(path.rfind('.') == std::string_view::npos ? 0 : path.rfind('.') + 1))};
+  return {{}, fmt::format("{} stands in a file of its own", path.substr(path.find('.') + 1))};
 }
 bool in_a_file(const HfText& text, std::string_view path) {
-  if (path.find('.') == std::string_view::npos) return false;
   const std::string top(path.substr(0, path.find('.')));
-  return top == "accelerate" || text.given.at(top) == nullptr || !text.given.at(top)->is_container();
+  if (top == path) return false;
+  if (top == "accelerate") return true;
+  const auto* given = text.given.at(top);
+  return given != nullptr && given->kind == compose::Node::Kind::text;
 }
 
 Spelt of_fsdp(const HfText& text, const Said& said, FactValue value) {
@@ -54,9 +73,23 @@ Spelt of_fsdp(const HfText& text, const Said& said, FactValue value) {
   return one(said.path, std::move(value));
 }
 
-Spelt of_zero(const HfText& text, std::string_view knob) {
-  const bool file = text.given.at("deepspeed") != nullptr;
-  return beside(fmt::format("{}{}", file ? "" : "accelerate.", knob.substr(knob.rfind('.') + 1)));
+Spelt of_zero(const HfText& text, std::string_view knob, const std::string& value) {
+  const auto* given = text.given.at("deepspeed");
+  const std::string key = key_of_zero(knob);
+  if (key.empty()) return {{}, fmt::format("no argument says {}", knob)};
+  if (given == nullptr || given->kind != compose::Node::Kind::map) return beside("deepspeed." + key);
+  const bool offload = key.ends_with(".device");
+  return one("deepspeed.zero_optimization." + key, offload ? FactValue(value == "true" ? "cpu" : "none") : value_of_text(value));
+}
+
+/// From Transformers 5.12 on fsdp is a truth value, and what it means is FSDP2.
+Spelt engine(const HfText& text, const HfMeaning& meaning, const std::string& value) {
+  if (!transformers_from(text.release, "5.12.0") || text.root.find("fsdp") == nullptr) return {{}, "no argument says the engine"};
+  const std::string& by = meaning.engine.name.path;
+  if (by.starts_with("accelerate") || by == "deepspeed") return beside(by);
+  if (value == "fsdp2") return one("fsdp", true);
+  if (value == "ddp" || value == "single") return one("fsdp", false);
+  return {{}, fmt::format("no argument says the engine {}", value)};
 }
 
 Spelt optimizer(const HfText& text, const std::string& name, const std::string& form) {
@@ -87,7 +120,10 @@ Spelt spell(const HfText& text, const HfMeaning& meaning, std::string_view knob,
   if (knob == "trainer.liger") return one("use_liger_kernel", value != "[]" && value != "none");
   if (knob == "trainer.head" && (value == "liger_fused_ce" || value == "hf_loss" || value.starts_with("trl_sft")))
     return one("use_liger_kernel", value == "liger_fused_ce");
-  if (knob.starts_with("trainer.zero.")) return of_zero(text, knob);
+  if (knob.starts_with("trainer.zero.")) return of_zero(text, knob, value);
+  if (knob == "trainer.engine") return engine(text, meaning, value);
+  if (knob == "trainer.offload_checkpoints" && transformers_from(text.release, "5.17.0"))
+    return one(checkpointing_key(text) + "_kwargs.offload", value == "true");
   if (meaning.engine.name.value.starts_with("fsdp")) {
     if (knob == "trainer.cpu_offload_policy") return of_fsdp(text, f.offload, value == "true");
     if (knob == "trainer.forward_prefetch") return of_fsdp(text, f.forward, value == "true");
@@ -109,6 +145,23 @@ std::string key_of_knob(const HfText& text, const HfMeaning& meaning, std::strin
   return {};
 }
 
-std::string argument_of(const Edit& edit) { return fmt::format("--{}={}", edit.path, yaml::written(edit.value)); }
+/// Inside of a dict all of it is said, as JSON.
+std::string argument_of(const HfText& text, const Edit& edit) {
+  const auto dot = edit.path.find('.');
+  if (dot == std::string::npos) return fmt::format("--{}={}", edit.path, yaml::written(edit.value));
+  const std::string top = edit.path.substr(0, dot);
+  const auto* now = text.root.at(top);
+  FactValue whole = now != nullptr && now->kind == compose::Node::Kind::map ? oomplan::value_of(*now) : FactValue::map();
+  FactValue* at = &whole;
+  for (std::size_t from = dot + 1; from != 0;) {
+    const auto next = edit.path.find('.', from);
+    FactValue& here = (*at)[edit.path.substr(from, next == std::string::npos ? next : next - from)];
+    if (next != std::string::npos && !here.is_map()) here = FactValue::map();
+    at = &here;
+    from = next == std::string::npos ? 0 : next + 1;
+  }
+  *at = edit.value;
+  return fmt::format("--{}={}", top, json_of(whole).dump());
+}
 
 }  // namespace oomplan::transformers

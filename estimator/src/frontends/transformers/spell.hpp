@@ -22,6 +22,6 @@ Spelt spell(const HfText&, const HfMeaning&, std::string_view knob, const std::s
 /// The argument that says a knob; "" where there is none.
 std::string key_of_knob(const HfText&, const HfMeaning&, std::string_view knob);
 /// "--per_device_train_batch_size=1".
-std::string argument_of(const Edit&);
+std::string argument_of(const HfText&, const Edit&);
 
 }  // namespace oomplan::transformers

@@ -94,7 +94,7 @@ class HfWords : public TextWords {
     }
     out.changes.push_back({edit.path, from, to, effect});
     out.values.push_back(edit.value);
-    out.overrides.push_back(argument_of(edit));
+    out.overrides.push_back(argument_of(it_.text, edit));
     return true;
   }
 

@@ -251,6 +251,16 @@ class Filler {
 
 }  // namespace
 
+std::string key_of_zero(std::string_view knob) {
+  knob.remove_prefix(knob.rfind('.') + 1);
+  if (knob == "stage") return "stage";
+  if (knob == "offload_optimizer") return "offload_optimizer.device";
+  if (knob == "offload_parameters") return "offload_param.device";
+  for (const ZeroRow& row : kSame)
+    if (row.knob == knob) return std::string(row.key);
+  return {};
+}
+
 Zero zero_of(const HfText& text, const Engine& engine, std::int64_t hidden) { return Filler(text, engine, hidden).run(); }
 
 }  // namespace oomplan::transformers

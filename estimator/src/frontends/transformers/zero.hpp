@@ -24,5 +24,7 @@ struct Zero {
 };
 /// `hidden`: hidden_size of the model; 0: not known, then "auto" is left to DeepSpeed's own default with a problem.
 Zero zero_of(const HfText&, const Engine&, std::int64_t hidden);
+/// The key below zero_optimization of a knob ("trainer.zero.sub_group"); "" where there is none.
+std::string key_of_zero(std::string_view knob);
 
 }  // namespace oomplan::transformers
