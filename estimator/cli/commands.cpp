@@ -49,7 +49,7 @@ constexpr std::array<OptionRow, 13> kAdvise{{
     kStates,
     {"allow", "EFFECTS", "what may change besides speed: numerics, semantics, separated by commas"},
     {"diff", "N", "print the N-th change as a diff of FILE in place of the table"},
-    {"guide", "", "verl, slime, Relax: the guide point by point, and what each would do to this job"},
+    {"guide", "", "verl, slime, Relax, Oumi: the guide point by point, and what each would do to this job"},
 }};
 constexpr std::array<OptionRow, 12> kEstimate{{
     kRelease,

@@ -167,3 +167,45 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
     wrong = [f"{row['id']}:\n  {chr(10).join(said)}" for row, (_, said) in zip(rows, answers) if said != row["said"]]
     if wrong:
         pytest.fail("\n".join(wrong))
+
+
+def guide(*words: str) -> list[dict[str, Any]]:
+    done = run("advise", *words, "--guide", "--json")
+    assert done.returncode in (0, 1), done.stderr
+    return list(json.loads(done.stdout)["points"])
+
+
+def worst(*words: str) -> int:
+    answer = json.loads(run("estimate", *words, "--json").stdout)
+    return int(max(phase["capacity_needed_bytes"] for gpu in answer["gpus"] for phase in gpu["phases"]))
+
+
+def test_the_guide_has_nineteen_points_in_its_order() -> None:
+    told = guide("sft_8b.yaml", "--gpus", "4", "--gpu", "A100-40GB")
+    assert list(dict.fromkeys(point["section"] for point in told)) == ["1. training", "2. model", "3. adapters", "4. FSDP"]
+    assert [sum(point["section"][0] == number for point in told) for number in "1234"] == [8, 6, 1, 4]
+    for point in told:
+        assert point["why"] and (point["overrides"] or point["gain_bytes"] == 0)
+    said = {point["text"]: point for point in told}
+    assert said["gradient checkpointing"]["why"] == "it is so already"
+    assert said["Liger's kernels"]["overrides"] == ["--model.enable_liger_kernel=true"]
+
+
+@pytest.mark.parametrize("file", ["sft_8b.yaml", "grpo_verl.yaml"])
+def test_every_gain_of_the_guide_is_that_of_the_changed_command(file: str) -> None:
+    asked = ["--gpus", "4"] if file == "sft_8b.yaml" else []
+    before = worst(file, *asked)
+    changing = [point for point in guide(file, *asked) if point["overrides"]]
+    assert len(changing) >= 5
+    for point in changing:
+        words = [word.removeprefix("--") for word in point["overrides"]]
+        assert before - worst(file, *words, *asked) == point["gain_bytes"], point
+
+
+def test_points_of_the_guide_that_do_nothing_say_why(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text('model:\n  model_name: "Qwen/Qwen3-8B"\ntraining:\n  trainer_type: TRL_SFT\n')
+    done = run("advise", "one.yaml", "--gpus", "1", "--guide", "--json", folder=tmp_path)
+    said = {point["text"]: point["why"] for point in json.loads(done.stdout)["points"]}
+    assert said["FSDP with sharding_strategy FULL_SHARD"] == "there is one GPU: nobody to share with"
+    assert said["no forward prefetch"] == "fsdp.enable_fsdp is off"
+    assert said["ring attention"].startswith("Oumi has none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,43 @@ def test_a_dataclass_is_read_as_what_it_holds() -> None:
 def test_an_omegaconf_object_is_read_as_what_it_holds() -> None:
     made = OmegaConf.create(CONFIG | {"data": {"train_batch_size": "${batch}"}, "batch": 512})
     assert read(made) == read(CONFIG | {"data": {"train_batch_size": 512}, "batch": 512})
+
+
+class Trainer(enum.Enum):
+    TRL_SFT = "trl_sft"
+
+
+class Sharding(str, enum.Enum):
+    FULL_SHARD = "full"
+
+
+@dataclasses.dataclass
+class Oumi:
+    """As Oumi's TrainingConfig is: nested, with members of Enums."""
+
+    model: dict[str, Any]
+    training: dict[str, Any]
+    fsdp: dict[str, Any]
+
+
+def test_members_of_enums_are_read_by_their_names() -> None:
+    model = {"model_name": "Qwen/Qwen3-8B", "model_max_length": 4096, "torch_dtype_str": "bfloat16"}
+    sharding = {"enable_fsdp": True, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}
+    held = Oumi(model, {"trainer_type": Trainer.TRL_SFT}, {**sharding, "sharding_strategy": Sharding.FULL_SHARD})
+    job = oomplan.read(held, gpus=4, gpu="H200-141GB")
+    said = oomplan.read(
+        {
+            "model": model,
+            "training": {"trainer_type": "TRL_SFT"},
+            "fsdp": {**sharding, "sharding_strategy": "FULL_SHARD"},
+        },
+        "gpus=4",
+        gpu="H200-141GB",
+    )
+    assert job.to_yaml() == said.to_yaml()
+    assert "gpus: 4 x H200-141GB" in job.to_yaml() and "engine: fsdp1" in job.to_yaml()
+    with pytest.raises(oomplan.InputError, match="expected --gpus N"):
+        oomplan.read(held)
 
 
 def test_what_is_wrong_has_its_key() -> None:

@@ -83,7 +83,7 @@ def test_front_ends_know_each_other_by_their_rows_alone() -> None:
     """A file beside the folders of the front ends asks none of them; dialect.cpp and assemble's rows name what they hold. Flags of
     an engine are read in one place, whichever framework hands them on."""
     rows = {"dialect.cpp"}
-    shared = ("compose", "launch", "structured")  # Hydra, bash and OmegaConf are the same for every framework
+    shared = ("compose", "launch", "structured", "trainers")  # Hydra, bash, OmegaConf and Transformers' words are the same everywhere
     engines = ("megatron", "servers")
     folders = [path.name for path in (SOURCES / "frontends").iterdir() if path.is_dir() and path.name not in shared]
     wrong = []

@@ -116,6 +116,7 @@ def read(
     sequence_tokens: int = 0,
     image_size: str = "",
     linear_attention: str = "",
+    gpus: int = 0,
     catalog: Catalog | None = None,
 ) -> _Job:
     """The Job of a path, a text, a dict, a Job or a command-line list; overrides are "key=value".
@@ -133,8 +134,10 @@ def read(
     or a dataclass: oomplan.check(config) in front of a trainer. host_memory is that of a node ("1TB"): with it the host's part is
     judged, too. sequence_tokens are those of a sequence, where samples of a job of verl are shorter than its settings allow;
     image_size is that of a sample's image ("640x480", or "none"), linear_attention what of its kernels is installed ("fla", or
-    "fla_conv" with causal-conv1d). Raises InputError with all that is wrong.
+    "fla_conv" with causal-conv1d). gpus is how many there are, where no key of the source says it (Oumi's files). Raises InputError with all that is wrong.
     """
+    if gpus:
+        overrides = (*overrides, f"gpus={gpus}")
     roots = [str(root) for root in config_roots]
     beside = (host_memory, sequence_tokens, image_size, linear_attention)
     if command is not None or source is None:
@@ -200,17 +203,43 @@ def _configuration(source: object) -> dict[str, Any] | None:
     import dataclasses
 
     if dataclasses.is_dataclass(source) and not isinstance(source, type):
-        return dataclasses.asdict(source)
+        held = _plain(dataclasses.asdict(source))
+        return held if isinstance(held, dict) else None
     return None
 
 
+def _plain(value: object) -> object:
+    """Members of an Enum by their names, as OmegaConf has them in a file, though they be texts."""
+    import enum
+
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    return value
+
+
 def _text_of(config: dict[str, Any]) -> str:
-    """JSON; of a framework's configuration one line for each top-level key, so that places are told."""
+    """JSON; of a framework's configuration the lines that its file would have, so that places are told."""
     import json
 
     if "oomplan" in config or not all(isinstance(key, str) and key.isidentifier() for key in config):
         return json.dumps(config, default=str)
-    return "".join(f"{key}: {json.dumps(value, default=str)}\n" for key, value in config.items())
+    return "".join(_lines(config, ""))
+
+
+def _lines(config: dict[str, Any], indent: str) -> Iterable[str]:
+    import json
+
+    for key, value in config.items():
+        name = key if isinstance(key, str) and key.isidentifier() else json.dumps(str(key))
+        if isinstance(value, dict) and value:
+            yield f"{indent}{name}:\n"
+            yield from _lines(value, indent + "  ")
+        else:
+            yield f"{indent}{name}: {json.dumps(value, default=str, ensure_ascii=False)}\n"
 
 
 def read_megatron(

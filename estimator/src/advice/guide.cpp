@@ -47,7 +47,7 @@ Guide guide(const Source& source, const Catalog* given) {
   if (out.points.empty())
     throw InputError(Problem{{"command line", 0, 0, "--guide"},
                              "a job whose framework has no guide that is known",
-                             "RL of verl, slime or Relax",
+                             "RL of verl, slime or Relax, or training by Oumi",
                              {},
                              "not supported yet"});
   out.estimate = estimate(out.reading.job, &catalog);

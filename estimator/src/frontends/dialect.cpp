@@ -21,6 +21,7 @@
 #include "frontends/native_words.hpp"
 #include "frontends/oumi/job_file.hpp"
 #include "frontends/oumi/launched.hpp"
+#include "frontends/oumi/verl.hpp"
 #include "frontends/oumi/words.hpp"
 #include "frontends/relax/launched.hpp"
 #include "frontends/rewrite.hpp"
@@ -28,6 +29,8 @@
 #include "frontends/servers/launched.hpp"
 #include "frontends/slime/launched.hpp"
 #include "frontends/slime/words.hpp"
+#include "frontends/transformers/launched.hpp"
+#include "frontends/transformers/words.hpp"
 #include "frontends/unread/unread.hpp"
 #include "frontends/verl/launched.hpp"
 #include "frontends/verl/start.hpp"
@@ -72,7 +75,7 @@ void refuse_other_frameworks(const Source& source) {
                              fmt::format("this is a configuration of {}, which oomplan does not read yet", framework)});
 }
 
-const std::array<Dialect, 8> kDialects{{
+const std::array<Dialect, 9> kDialects{{
     // before AReaL, whose files may begin with a defaults list, too
     {"verl",
      true,
@@ -113,6 +116,24 @@ const std::array<Dialect, 8> kDialects{{
      oumi::entry_points,
      oumi::take,
      oumi::script_in,
+     true,
+     true,
+     true,
+     false,
+     oumi::starts_verl,
+     oumi::verl_of},
+    {"transformers",
+     true,
+     false,
+     true,
+     transformers::recognises,
+     transformers::words_of,
+     transformers::facts_json,
+     nullptr,
+     {},
+     transformers::entry_points,
+     transformers::take,
+     nullptr,
      true,
      true},
     // before slime, whose programs have the same names
@@ -182,8 +203,8 @@ const std::array<Dialect, 8> kDialects{{
 }};
 
 void check_dialect(const std::string& dialect) {
-  const std::vector<std::string> known{"oomplan", "areal",    "verl",   "slime", "relax",
-                                       "oumi",    "megatron", "server", "launch"};  // as they are told
+  const std::vector<std::string> known{"oomplan", "areal",        "verl",     "slime",  "relax",
+                                       "oumi",    "transformers", "megatron", "server", "launch"};  // as they are told
   if (dialect.empty() || std::find(known.begin(), known.end(), dialect) != known.end()) return;
   throw InputError(
       {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), nearest(dialect, known), {}});
@@ -291,7 +312,7 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
   if (source.sequence_tokens > 0 && !dialect.takes_lengths)
     throw InputError(Problem{{"command line", 0, 0, "--sequence-tokens"},
                              fmt::format("{} of a job of {}", source.sequence_tokens, dialect.name),
-                             "a job of verl, slime, Relax or Oumi",
+                             "a job of verl, slime, Relax, Oumi, TRL or Transformers",
                              {},
                              "their samples have lengths of their own; other jobs say their tokens"});
   if (!source.image_size.empty() && !dialect.takes_images)
@@ -308,7 +329,8 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
                              "a job file says it as linear_attention"});
   if (dialect.takes_gpu) check_gpu(source, catalog);
   try {
-    auto words = dialect.words(source, catalog);
+    const bool another = dialect.starts_another != nullptr && dialect.starts_another(source);
+    auto words = another ? words_handed_on(source, dialect.hands_on, catalog) : dialect.words(source, catalog);
     words->add_notes(source.notes);
     if (source.script) words->reword_notes([&](const std::string& text) { return in_script(*source.script, text); });
     if (dialect.rewords && source.script) return words_in_script(*source.script, std::move(words), catalog);

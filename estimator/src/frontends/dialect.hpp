@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "catalog/catalog.hpp"
+#include "frontends/handed_on.hpp"
 #include "frontends/handing.hpp"
 #include "frontends/start.hpp"
 #include "frontends/words.hpp"
@@ -41,6 +42,9 @@ struct Dialect {
   bool takes_lengths = false;  ///< how long its samples are can be said
   bool takes_images = false;   ///< ... and how large their images
   bool takes_states = false;   ///< ... and what runs linear attention
+  /// Does the file start another framework's trainer? Then `hands_on` makes that one's configuration of it.
+  bool (*starts_another)(const Source&) = nullptr;
+  HandedOn (*hands_on)(const Source&) = nullptr;
 };
 
 /// The script that a file carries, a job of a cluster's launcher; nothing for other sources. Throws InputError for a broken one.

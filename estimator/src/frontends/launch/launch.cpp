@@ -249,9 +249,9 @@ bool is_script(std::string_view text, std::string_view name) {
     const std::string_view word = rest.substr(0, rest.find_first_of(" \t\r;|&(="));
     if (word.find(':') != std::string_view::npos || rest.starts_with('{') || rest.starts_with('-')) return false;
     if (rest.substr(word.size()).starts_with('=') && is_name(word)) return true;
-    static constexpr std::array<std::string_view, 16> kFirst{"set",      "export", "source", "cd",      "if",   "for",
+    static constexpr std::array<std::string_view, 17> kFirst{"set",      "export", "source", "cd",      "if",   "for",
                                                              "function", "vllm",   "python", "python3", "bash", "echo",
-                                                             "oumi",     "unset",  "exec",   "sglang"};
+                                                             "oumi",     "unset",  "exec",   "sglang",  "trl"};
     if (std::find(kFirst.begin(), kFirst.end(), last_part(word)) != kFirst.end()) return true;
     const std::string line_text(line);
     std::vector<StartedWord> words;

@@ -7,38 +7,12 @@
 #include <fmt/ranges.h>
 
 #include "frontends/oumi/settings.hpp"
+#include "frontends/trainers/names.hpp"
 
 namespace oomplan::oumi {
 namespace {
 
 using compose::Node;
-
-/// transformers/training_args.py OptimizerNames, 5.5; those whose states are described.
-struct OptimizerRow {
-  std::string_view name, optimizer, form;
-};
-constexpr std::array<OptimizerRow, 17> kOptimizers{{
-    {"adamw_torch", "adamw", "foreach"},
-    {"adamw_torch_fused", "adamw", "fused"},
-    {"adamw_8bit", "adamw_8bit", ""},
-    {"adamw_bnb_8bit", "adamw_8bit", ""},
-    {"paged_adamw_8bit", "paged_adamw_8bit", ""},
-    {"paged_adamw", "paged_adamw_32bit", ""},
-    {"paged_adamw_32bit", "paged_adamw_32bit", ""},
-    {"adafactor", "adafactor", ""},
-    {"sgd", "sgd", "foreach"},
-    {"lion", "lion_32bit", ""},
-    {"lion_32bit", "lion_32bit", ""},
-    {"lion_8bit", "lion_8bit", ""},
-    {"paged_lion", "paged_lion_32bit", ""},
-    {"paged_lion_32bit", "paged_lion_32bit", ""},
-    {"paged_lion_8bit", "paged_lion_8bit", ""},
-    {"apollo_adamw", "apollo_adamw", ""},
-    {"apollo_adamw_layerwise", "", ""},
-}};
-/// Of transformers' attention implementations those that are described.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kAttention{
-    {{"", "hf_sdpa"}, {"sdpa", "hf_sdpa"}, {"eager", "hf_eager"}, {"flash_attention_2", "hf_flash"}}};
 
 /// What comes along, the newest that pyproject.toml of a release and the ones behind it takes. TRL before 0.24 is taken as 0.24.
 struct PackagesRow {
@@ -52,13 +26,6 @@ constexpr std::array<PackagesRow, 7> kPackages{{{"0.1.3", "4.45.2", "trl_sft", "
                                                 {"0.4.2", "4.57.1", "trl_sft", "0.10.2", false},
                                                 {"0.6.0", "4.57.1", "trl_sft", "0.10.2", true},
                                                 {"0.8", "newest", "trl_sft_1_3", "0.21.0", true}}};
-
-std::string format_named(std::string_view name) {
-  return std::string(name == "bfloat16" || name == "bf16"                    ? "bf16"
-                     : name == "float16" || name == "f16" || name == "half"  ? "fp16"
-                     : name == "float32" || name == "f32" || name == "float" ? "fp32"
-                                                                             : "");
-}
 
 class JobMaker {
  public:
@@ -223,7 +190,7 @@ class JobMaker {
     if (written == "auto")
       notes_.push_back({Note::Level::warning, s_.place("model.torch_dtype_str"),
                         "auto: taken as bf16; a checkpoint in another format has that one"});
-    const std::string format = written == "auto" ? "bf16" : format_named(written);
+    const std::string format = written == "auto" ? "bf16" : trainers::format_named(written);
     if (format.empty()) return s_.refuse("model.torch_dtype_str", fmt::format("parameters in {}", written));
     s_.put("trainer.precision.storage", format, s_.origin("model.torch_dtype_str"));
     const std::string mixed = t_.text("training.mixed_precision_dtype", "NONE");
@@ -237,9 +204,9 @@ class JobMaker {
 
   void kernels() {
     const std::string attention = t_.text("model.attn_implementation");
-    const auto row = std::find_if(kAttention.begin(), kAttention.end(), [&](const auto& r) { return r.first == attention; });
-    if (row == kAttention.end()) return s_.refuse("model.attn_implementation", fmt::format("attention by {}", attention));
-    s_.put("trainer.kernels", std::string(row->second), s_.origin("model.attn_implementation"));
+    const std::string kernels(trainers::kernels_of_attention(attention));
+    if (kernels.empty()) return s_.refuse("model.attn_implementation", fmt::format("attention by {}", attention));
+    s_.put("trainer.kernels", kernels, s_.origin("model.attn_implementation"));
     const bool liger = t_.flag("model.enable_liger_kernel") || t_.flag("training.trainer_kwargs.use_liger_kernel");
     if (liger) s_.put("trainer.liger", "[rope, rms_norm, swiglu]", s_.origin("model.enable_liger_kernel"));
     const std::string own = m_.trainer == "TRL_SFT" ? std::string(packages().sft_head) : "hf_loss";
@@ -261,9 +228,8 @@ class JobMaker {
 
   void optimizer() {
     const std::string name = t_.text("training.optimizer", "adamw_torch");
-    const auto row = std::find_if(kOptimizers.begin(), kOptimizers.end(), [&](const OptimizerRow& r) { return r.name == name; });
-    if (row == kOptimizers.end() || row->optimizer.empty())
-      return s_.refuse("training.optimizer", fmt::format("the optimizer {}", name));
+    const trainers::OptimizerName* row = trainers::find_optimizer(name);
+    if (row == nullptr) return s_.refuse("training.optimizer", fmt::format("the optimizer {}", name));
     s_.put("trainer.optimizer", std::string(row->optimizer), s_.origin("training.optimizer"));
     if (!row->form.empty()) s_.put("trainer.optimizer_form", std::string(row->form), s_.origin("training.optimizer"));
     s_.put("trainer.weight_decay", fmt::format("{}", t_.real("training.weight_decay", 0)), s_.origin("training.weight_decay"));
@@ -302,7 +268,7 @@ class JobMaker {
       s_.put("trainer.lora.format", "storage", s_.by_code("trl/trainer/sft_trainer.py, 0.26 and later"));
     if (bits == 8) return;
     s_.flag("trainer.lora.base_double_quant", "peft.use_bnb_nested_quant");
-    s_.put("trainer.lora.base_compute", format_named(t_.text("peft.bnb_4bit_compute_dtype", "float32")),
+    s_.put("trainer.lora.base_compute", trainers::format_named(t_.text("peft.bnb_4bit_compute_dtype", "float32")),
            s_.origin("peft.bnb_4bit_compute_dtype"));
   }
 

@@ -7,6 +7,7 @@
 
 #include "frontends/keys_of_lines.hpp"
 #include "frontends/native.hpp"
+#include "frontends/oumi/guide.hpp"
 #include "frontends/oumi/job.hpp"
 #include "frontends/oumi/meaning.hpp"
 #include "frontends/oumi/read.hpp"
@@ -62,6 +63,8 @@ class OumiWords : public TextWords {
   }
   std::string log_of(std::string_view) const override { return {}; }
   std::string_view guide_text(std::string_view, bool) const override { return {}; }
+  std::vector<GuidePoint> guide() const override { return guide_points(it_.text, it_.meaning); }
+  std::string_view guide_source() const override { return kGuide; }
 
   Rewrite rewrite(const Settings& asked) const override {
     Rewrite out;

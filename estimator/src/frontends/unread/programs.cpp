@@ -25,9 +25,6 @@ constexpr std::array kPrograms{
     // oumi-ai/oumi d8ed0777, README.md
     EntryPoint{Kind::program, "oumi", "launch", "Oumi", "its launcher"},
     // others, by the commands of their READMEs
-    EntryPoint{Kind::program, "trl", "sft", "TRL", "its SFT"},
-    EntryPoint{Kind::program, "trl", "dpo", "TRL", "its DPO"},
-    EntryPoint{Kind::program, "trl", "grpo", "TRL", "its GRPO"},
     EntryPoint{Kind::program, "trl", "vllm-serve", "TRL", "its server", "", false},
     EntryPoint{Kind::program, "llamafactory-cli", "train", "LLaMA-Factory", "its trainer"},
     EntryPoint{Kind::program, "axolotl", "train", "Axolotl", "its trainer"},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -67,6 +68,29 @@ std::string module_of_file(const Source& source) {
                              {},
                              {}});
   return std::string(kind->module);
+}
+
+/// Maps whose keys are the user's or an engine's.
+bool is_open(const Node& under, std::string_view key) {
+  return under.entries.empty() || key.ends_with("kwargs") || key.ends_with("override_config");
+}
+/// Keys of a file that the release's own lacks: OmegaConf merges them, and nothing of verl's reads them.
+void tell_own_keys(const Node& under, const Node& over, const std::string& path, const std::string& release,
+                   std::vector<Problem>& out) {
+  std::vector<std::string> known;
+  for (const auto& entry : under.entries) known.push_back(entry.key);
+  for (const auto& entry : over.entries) {
+    const std::string key = path.empty() ? entry.key : fmt::format("{}.{}", path, entry.key);
+    const Node* below = under.find(entry.key);
+    if (below == nullptr) {
+      Place place = entry.place;
+      place.path = key;
+      out.push_back(
+          {place, fmt::format("a key that verl {} does not have", release), {}, nearest(entry.key, known), "it does nothing"});
+    } else if (below->kind == Node::Kind::map && entry.value.kind == Node::Kind::map && !is_open(*below, entry.key)) {
+      tell_own_keys(*below, entry.value, key, release, out);
+    }
+  }
 }
 
 class VerlReader {
@@ -144,6 +168,7 @@ class VerlReader {
     }
     request.files = files_of(source_, "", release);
     compose::Composed under = compose::compose(request);
+    tell_own_keys(under.root, composed.root, "", name_of(release), composed.warnings);
     composed.root = compose::merge_over(std::move(under.root), composed.root, source_.environment, composed.problems);
   }
 
@@ -151,7 +176,10 @@ class VerlReader {
     out_.release = release;
     out_.root = std::move(composed.root);
     out_.problems = std::move(composed.problems);
-    for (const auto& w : composed.warnings) out_.notes.push_back({Note::Level::warning, w.place, to_text(w)});
+    for (Problem& w : composed.warnings) {
+      const Place place = std::exchange(w.place, {});
+      out_.notes.push_back({Note::Level::warning, place, to_text(w)});
+    }
   }
 
   void choose_release() {

@@ -1,0 +1,161 @@
+#include "frontends/transformers/words.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "frontends/keys_of_lines.hpp"
+#include "frontends/native.hpp"
+#include "frontends/transformers/job.hpp"
+#include "frontends/transformers/meaning.hpp"
+#include "frontends/transformers/read.hpp"
+#include "frontends/transformers/rules.hpp"
+#include "frontends/transformers/spell.hpp"
+#include "frontends/yaml_text.hpp"
+#include "job/knobs.hpp"
+#include "units/json_text.hpp"
+
+namespace oomplan::transformers {
+namespace {
+
+/// One text, read and understood.
+struct Understood {
+  HfText text;
+  HfMeaning meaning;
+  NativeText native;
+  std::vector<Note> notes;
+};
+
+Understood understood(const Source& source, const Catalog& catalog) {
+  Understood out;
+  out.text = read_arguments_of(source);
+  out.meaning = meaning_of(out.text);
+  const auto told = [&](const Problem& p) {
+    return !p.place.path.empty() && std::any_of(out.text.problems.begin(), out.text.problems.end(),
+                                                [&](const Problem& q) { return q.place.path == p.place.path; });
+  };
+  for (Problem& p : refusals_of(out.text, out.meaning))
+    if (!told(p)) out.text.problems.push_back(std::move(p));
+  out.notes = out.text.notes;
+  out.native = job_of(out.text, out.meaning, {source.gpu, source.sequence_tokens}, catalog, out.notes);
+  add_beside(out.native, source);
+  std::erase_if(out.native.problems, told);  // what they refuse is not asked for on top
+  out.native.problems.insert(out.native.problems.begin(), out.text.problems.begin(), out.text.problems.end());
+  for (Note& n : out.notes)
+    if (n.place.file.empty()) n.place.file = source.name;
+  for (Problem& p : out.native.problems)
+    if (p.place.file.empty()) p.place.file = source.name;
+  return out;
+}
+
+class HfWords : public TextWords {
+ public:
+  HfWords(const Source& source, const Catalog& catalog)
+      : TextWords(source), catalog_(catalog), it_(understood(source_, catalog)) {
+    reading_ = reading_in_words(it_);
+  }
+
+  bool native() const override { return false; }
+  std::string key_of(std::string_view knob) const override {
+    const std::string key = key_of_knob(it_.text, it_.meaning, knob);
+    return key.empty() ? std::string(knob) : key;
+  }
+  std::string log_of(std::string_view) const override { return {}; }
+  std::string_view guide_text(std::string_view, bool) const override { return {}; }
+
+  Rewrite rewrite(const Settings& asked) const override {
+    Rewrite out;
+    for (const auto& [knob, text] : asked) {
+      Spelt spelt = spell(it_.text, it_.meaning, knob, text);
+      if (!spelt.why.empty()) {
+        out.why = std::move(spelt.why);
+        return out;
+      }
+      const Knob* k = find_knob(reading_.job, knob).knob;
+      for (const Edit& edit : spelt.edits)
+        if (!add(out, edit, k == nullptr ? Effect::semantics : k->effect)) return out;
+    }
+    return out;
+  }
+
+  Job job_with(const Rewrite& rewrite) const override { return reading_in_words(understood(with(rewrite), catalog_)).job; }
+
+ private:
+  /// False, and `why`: two changes of one key.
+  bool add(Rewrite& out, const Edit& edit, Effect effect) const {
+    const auto* now = it_.text.root.at(edit.path);
+    const std::string from = now == nullptr ? "" : yaml::written(oomplan::value_of(*now)), to = yaml::written(edit.value);
+    if (now != nullptr && from == to) return true;
+    const auto same = std::find_if(out.changes.begin(), out.changes.end(), [&](const Change& c) { return c.key == edit.path; });
+    if (same != out.changes.end()) {
+      if (same->to != to) out.why = fmt::format("{} is one key for several settings", edit.path);
+      return same->to == to;
+    }
+    out.changes.push_back({edit.path, from, to, effect});
+    out.values.push_back(edit.value);
+    out.overrides.push_back(argument_of(edit));
+    return true;
+  }
+
+  Reading reading_in_words(const Understood& it) const {
+    stop_at(it.native.problems);
+    try {
+      Reading out = oomplan::reading_of(it.native, source_.name, catalog_);
+      for (Note& note : out.notes) rename(note.place, it);
+      for (const Role& role : out.job.roles)
+        if (const auto at = out.job.origins.find(role.name + ".model"); at != out.job.origins.end()) rename(at->second.place, it);
+      out.notes.insert(out.notes.begin(), it.notes.begin(), it.notes.end());
+      return out;
+    } catch (InputError& e) {
+      std::vector<Problem> problems = e.problems;
+      for (Problem& p : problems) rename(p.place, it);
+      throw InputError(std::move(problems));
+    }
+  }
+  /// A knob is told by the key that gave it its value.
+  static void rename(Place& place, const Understood& it) {
+    for (const Setting& s : it.native.settings)
+      if (s.key == place.path && !s.origin.place.path.empty()) place = s.origin.place;
+  }
+  FactValue value_of(const Rewrite& rewrite, std::size_t number) const override { return rewrite.values[number]; }
+  bool has_file() const override {
+    return it_.text.has_file && source_.text.find_first_not_of(" \t\r\n") != source_.text.find('{');
+  }
+  bool means_the_same(const Source& changed, const Rewrite& rewrite) const override {
+    try {
+      return same_settings(reading_in_words(understood(changed, catalog_)).job, job_with(rewrite));
+    } catch (const InputError&) {
+      return false;
+    }
+  }
+
+  const Catalog& catalog_;
+  Understood it_;
+};
+
+}  // namespace
+
+bool recognises(const Source& source) {
+  if (!source.dialect.empty()) return source.dialect == "transformers";
+  const std::vector<std::string> json = keys_of_json(source.text);
+  return is_arguments(json.empty() ? keys_of_lines(source.text) : json);
+}
+
+std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog) {
+  return std::make_unique<HfWords>(source, catalog);
+}
+
+std::string facts_json(const Source& source) {
+  const Understood it = understood(source, Catalog::builtin());
+  nlohmann::ordered_json out = facts_object(it.meaning.facts);
+  out["framework"] = it.text.trl() ? "trl" : "transformers";
+  out["framework_version"] = it.text.trl() ? trl_of(it.text.release) : transformers_of(it.text.release);
+  out["refusals"] = nlohmann::ordered_json::array();
+  for (const auto& p : it.native.problems) out["refusals"].push_back(to_text(p));
+  out["notes"] = nlohmann::ordered_json::array();
+  for (const auto& n : it.notes) out["notes"].push_back(n.text);
+  return json_text(out);
+}
+
+}  // namespace oomplan::transformers
