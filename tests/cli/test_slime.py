@@ -234,8 +234,12 @@ def test_our_own_job_files_know_slime(tmp_path: Path) -> None:
     first = json.loads(run("estimate", "--json", str(SCRIPT)).stdout)
     assert again["gpus"] == first["gpus"]
     (tmp_path / "job.yaml").write_text(
-        "oomplan: 1\ngpus: 8 x H100-80GB\nmodel: qwen3-4b\nframework: slime\nactor: {engine: fsdp2, layout: d8, beside: rollout}\nrollout: {engine: sglang, layout: d4t2}\n"
+        "oomplan: 1\ngpus: 8 x H100-80GB\nmodel: qwen3-4b\nframework: slime\nprompt_tokens: 1k\nresponse_tokens: 1k\n"
+        "actor: {engine: fsdp2, layout: d8, beside: rollout, tokens_per_micro_batch: 8k}\nrollout: {engine: sglang, layout: d4t2}\n"
     )
+    assert "megatron, or slime 0.2.0 to 0.2.2" in run("check", str(tmp_path / "job.yaml")).stderr
+    ddp = (tmp_path / "job.yaml").read_text().replace("fsdp2", "ddp")
+    (tmp_path / "job.yaml").write_text(ddp)
     assert "not supported yet: slime's other engines" in run("check", str(tmp_path / "job.yaml")).stderr
 
 

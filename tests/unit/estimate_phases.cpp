@@ -150,6 +150,7 @@ TEST_CASE("processes that share a GPU: the joint level of their written programs
             return {"generate"};
           case StepKind::sleep:
             return {"sleep"};
+          case StepKind::step_aside:
           case StepKind::log_probs:
             return {"log_probs", "values"};
           case StepKind::train:

@@ -148,6 +148,7 @@ enum class LossHead : std::uint8_t {
   trl_sft,            ///< TRL's SFTTrainer: transformers' loss, then entropy and accuracy of the logits that it holds
   trl_sft_1_3,        ///< the same of 1.3 to 1.5, which copies the logits once for each
   reward_pairs,       ///< reward model: a linear layer h -> 1, each sequence's last token, Bradley-Terry of the pairs
+  slime_fsdp,         ///< slime's FSDP backend: fp32 logits, compiled log-probs, an entropy with a gradient from two copies
 };
 /// The forward pass of a reference model in the step of a preference loss, between the policy's forward and backward pass: none
 /// (its log-probs come with the batch), of a second model on the same GPUs, or of the policy without its adapters.
@@ -404,8 +405,10 @@ struct TrainingLoop {
   bool positions_by_row = false;           ///< positions are made for every sequence of a batch
   bool moves_parameters = false;  ///< what lies on the host between phases is moved there; else a saver pauses the whole process
   bool moves_optimizer = false;   ///< Megatron: the optimizer too
-  bool empties_cache = false;     ///< behind loading and behind a weight update, so that servers find the memory free
-  bool learns_at_once = false;    ///< parameters stay from the log-probs to the last update, and nothing is given back between
+  bool wakes_at_once = false;   ///< parameters and states come together, in front of a step's first pass, and go behind the last
+  bool sends_asleep = false;    ///< a weight update takes parameters that lie on the host from there, one by one
+  bool empties_cache = false;   ///< behind loading and behind a weight update, so that servers find the memory free
+  bool learns_at_once = false;  ///< parameters stay from the log-probs to the last update, and nothing is given back between
   bool loads_behind_servers = false;      ///< a base that is not packed is loaded when the servers have started
   bool generates_while_training = false;  ///< on GPUs of their own servers and trainers work at the same time
   bool saves_plainly = true;              ///< what is trained is saved as it is; false: gathered and cast as for the servers
@@ -415,6 +418,7 @@ struct TrainingLoop {
   bool summons_adapters = false;  ///< ... from the host, for which FSDP1 gathers the parameters around them
   bool updates_by_files = false;  ///< adapters reach the servers in files that these read on the host: nothing is counted
   bool ipc = false;               ///< servers on the same GPUs map the trainer's buckets; else two buffers take turns
+  bool flat_buckets = false;      ///< ... which are whole parameters, and then one tensor of them; over NCCL they go as they are
   // Megatron
   bool runs_megatron = false;      ///< roles of RL may run on Megatron
   bool pads_to_pages = false;      ///< packed tokens are padded to pages of 256 that the ranks can split

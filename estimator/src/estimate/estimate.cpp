@@ -23,7 +23,8 @@ bool meets_server(const Job& job, const GpuClass& c) {
 /// A server that maps a trainer's buckets has nothing of its own beside them.
 bool maps_buckets(const Job& job) {
   const auto sends = [](const Role& r) {
-    return (r.kind == RoleKind::actor || r.kind == RoleKind::trainer) && r.trainer.loop.gathers_buckets;
+    return (r.kind == RoleKind::actor || r.kind == RoleKind::trainer) &&
+           (r.trainer.loop.gathers_buckets || r.trainer.loop.flat_buckets);
   };
   return job.sync.by == SyncBy::ipc && std::any_of(job.roles.begin(), job.roles.end(), sends);
 }

@@ -78,12 +78,14 @@ class TrainerProgram {
     switch (kind) {
       case StepKind::load:
         return load();
+      case StepKind::step_aside:
+        return step_aside();
       case StepKind::log_probs:
         return log_probs();
       case StepKind::train:
         return train();
       case StepKind::send:
-        return awake(PhaseKind::send_weights, [&] {
+        return while_sending([&] {
           // verl's SHARDED_STATE_DICT: a shard of everything lives while tensor by tensor is gathered from it
           if (send_ != nullptr && run_.summon) {
             core_.summon(*run_.summon);
@@ -197,9 +199,46 @@ class TrainerProgram {
     r_.trim();
   }
 
+  /// slime's FSDP backend (slime/backends/fsdp_utils/update_weight_utils.py, 0.2.0 to 0.2.2): parameters come from where they
+  /// are.
+  template <class Work>
+  void while_sending(Work&& work) {
+    if (!loop().sends_asleep) return awake(PhaseKind::send_weights, std::forward<Work>(work));
+    mark_(PhaseKind::send_weights);
+    work();
+    r_.trim();
+  }
+
+  /// Parameters and states, in front of the first pass of a step.
+  void wake_all() {
+    if (run_.plan.cpu_offload || std::exchange(stays_, true)) return;
+    if (run_.plan.offload_parameters || aside_) core_.reload_parameters();
+    if (!std::exchange(aside_, false)) wake_states();
+  }
+  void wake_states() {
+    if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
+  }
+  /// The reference's pass comes first: all wakes, then the parameters go to the host until it is over (actor.py:
+  /// _compute_log_prob).
+  void step_aside() {
+    mark_(PhaseKind::log_probs);
+    if (run_.plan.cpu_offload) return;
+    if (run_.plan.offload_parameters) core_.reload_parameters();
+    wake_states();
+    core_.offload_parameters();
+    r_.trim();
+    aside_ = true;
+  }
+
   bool learns_at_once() const { return loop().learns_at_once && run_.trains; }
   void log_probs() {
     const PhaseKind phase = run_.critic ? PhaseKind::values : PhaseKind::log_probs;
+    if (loop().wakes_at_once && run_.trains) {
+      mark_(phase);
+      wake_all();
+      make_workspace();
+      return stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
+    }
     if (!learns_at_once())
       return awake(phase, [&] {
         core_.before_forward();
@@ -286,9 +325,14 @@ class TrainerProgram {
   void train() {
     const std::int64_t n = run_.plan.micro_batches;
     mark_(PhaseKind::forward);
-    if (run_.plan.offload_parameters && !run_.plan.cpu_offload && !stays_) wake_up();
-    stays_ = false;
-    if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
+    if (loop().wakes_at_once) {
+      wake_all();
+      stays_ = false;
+    } else {
+      if (run_.plan.offload_parameters && !run_.plan.cpu_offload && !stays_) wake_up();
+      stays_ = false;
+      wake_states();
+    }
     r_.alloc(pixels_);
     if (run_.plan.step_every) return train_step_by_step(n);
     before_micro_batch(!kept_);
@@ -309,7 +353,7 @@ class TrainerProgram {
     }
     optimizer_step();
     r_.free(pixels_);
-    if (run_.empties_behind_training) r_.trim();
+    if (run_.empties_behind_training || loop().wakes_at_once) r_.trim();
     doze();
   }
   void optimizer_step() {
@@ -349,6 +393,7 @@ class TrainerProgram {
   std::optional<Index> kept_inputs_;                ///< of the update before
   bool has_workspace_, has_workspace_of_autograd_;  ///< a thread's: from its first product on, once a process
   bool stays_ = false;                      ///< parameters that lie on the host between phases are there from the phase before
+  bool aside_ = false;                      ///< parameters lie on the host for the reference's pass alone
   bool reduced_ = false, rebuilt_ = false;  ///< DDP's buckets
 };
 

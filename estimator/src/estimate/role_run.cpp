@@ -120,7 +120,7 @@ void update_named_trainer(RoleRun& run, const Job& job, const Catalog& catalog, 
 /// A loop says what its framework does; a job whose maker set one without the other means neither.
 void check_loop(const Role& role) {
   const Trainer& t = role.trainer;
-  if (t.loop == training_loop(t.framework)) return;
+  if (t.loop == training_loop(t.framework, role.engine)) return;
   throw InputError(Problem{{"job", 0, 0, role.name + ".loop"},
                            fmt::format("what {} does", t.loop.name),
                            fmt::format("what {} does: set(job, \"framework\", ...) sets both", training_loop(t.framework).name),

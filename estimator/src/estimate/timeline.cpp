@@ -107,6 +107,10 @@ Timeline timeline_of(const Job& job) {
   }
   for (const auto i : servers)
     if (naps(i) && together) s.push_back({i, StepKind::sleep});
+  // slime's FSDP backend: the actor is awake, but its parameters make room for the reference (Loop::wakes_at_once)
+  const bool refers = std::ranges::any_of(trainers, [&](std::size_t i) { return job.roles[i].kind == RoleKind::reference; });
+  for (const auto i : trainers)
+    if (refers && learns(job.roles[i]) && job.roles[i].trainer.loop.wakes_at_once) s.push_back({i, StepKind::step_aside});
   for (const auto i : in_pass_order(job, trainers))
     if ((job.kind == JobKind::rl && job.roles[i].trainer.log_prob_pass) || !learns(job.roles[i]))
       s.push_back({i, StepKind::log_probs});

@@ -16,6 +16,7 @@ enum class StepKind : std::uint8_t {
   wake_cache,
   generate,
   sleep,
+  step_aside,
   log_probs,
   train,
   send,
@@ -41,7 +42,7 @@ enum class PhaseKind : std::uint8_t {
 };
 std::string_view phase_word(PhaseKind);
 
-inline constexpr std::size_t kStepKinds = 11;
+inline constexpr std::size_t kStepKinds = 12;
 
 struct Step {
   std::size_t role = 0;  ///< index into Job::roles

@@ -24,6 +24,8 @@ struct FrameworkRow {
   Framework framework;
   TrainingLoop loop;
   Releases releases = {};
+  /// Where its loop depends on the engine: the one under this engine, of `loop`; nullptr: it does not.
+  TrainingLoop (*loop_under)(const TrainingLoop&, EngineKind) = nullptr;
   std::vector<DefaultRow> (*defaults)() = nullptr;
   /// What it refuses of a trainer, or is not described of it; nullptr: nothing.
   std::vector<KnobProblem> (*problems)(const Role&) = nullptr;

@@ -21,6 +21,11 @@ const FrameworkRow& row_of(Framework framework) {
 
 const TrainingLoop& training_loop(Framework framework) { return row_of(framework).loop; }
 
+TrainingLoop training_loop(Framework framework, EngineKind engine) {
+  const FrameworkRow& row = row_of(framework);
+  return row.loop_under != nullptr ? row.loop_under(row.loop, engine) : row.loop;
+}
+
 std::vector<KnobProblem> framework_problems(const Role& role) {
   const FrameworkRow& row = row_of(role.trainer.framework);
   return row.problems != nullptr ? row.problems(role) : std::vector<KnobProblem>{};

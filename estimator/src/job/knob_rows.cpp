@@ -65,7 +65,7 @@ Refusal set_framework(const Knob& k, Job& j, Role*, std::string_view text) {
   for (auto& role : j.roles) {
     role.trainer.framework = *framework;
     role.trainer.framework_version = version;
-    role.trainer.loop = training_loop(*framework);
+    role.trainer.loop = training_loop(*framework, role.engine);
   }
   return {};
 }
@@ -95,6 +95,7 @@ Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
     return {fmt::format("{} without a version", name), {}, "a training engine has the version of 'framework'"};
   if (!version.empty() && !asked_version(version).valid) return {"a version behind the name, such as vllm 0.11.0", {}, {}};
   r->engine = *engine;
+  r->trainer.loop = training_loop(r->trainer.framework, *engine);
   r->server.version = version;
   return {};
 }

@@ -214,7 +214,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<B
                                                                                             {BaseFormat::gptq, "gptq"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 48> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 49> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -262,7 +262,8 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 48> kNames<Lo
      {LossHead::trl_kto, "trl_kto"},
      {LossHead::trl_sft, "trl_sft"},
      {LossHead::trl_sft_1_3, "trl_sft_1_3"},
-     {LossHead::reward_pairs, "reward_pairs"}}};
+     {LossHead::reward_pairs, "reward_pairs"},
+     {LossHead::slime_fsdp, "slime_fsdp"}}};
 
 template <>
 inline constexpr std::array<std::pair<ReferencePass, std::string_view>, 3> kNames<ReferencePass>{

@@ -6,5 +6,7 @@ namespace oomplan {
 
 /// Of plain PyTorch: nothing.
 const TrainingLoop& training_loop(Framework);
+/// ... to a role of this engine.
+TrainingLoop training_loop(Framework, EngineKind);
 
 }  // namespace oomplan

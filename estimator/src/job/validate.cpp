@@ -542,7 +542,7 @@ class Validator {
       refuse("none", "PyTorch alone brings no weight update");
     else if (by != SyncBy::none && actor->trainer.lora.rank > 0 && !loop.adapters_update && !loop.checkpoint_engine)
       refuse("none", "not supported yet: the weight update of LoRA adapters");
-    else if (by == SyncBy::disk && loop.gathers_buckets)
+    else if (by == SyncBy::disk && (loop.gathers_buckets || loop.flat_buckets))
       refuse(shared ? "ipc" : "nccl", "not supported yet: a weight update through files");
     else if (actor->trainer.lora.rank > 0 && loop.summons_adapters && by != SyncBy::none && by != SyncBy::ipc)
       refuse("none", fmt::format("not supported yet: the weight update of {}'s LoRA adapters to servers on GPUs of their own",

@@ -5,6 +5,7 @@
 #include "layers/compiled_layer.hpp"
 #include "layers/foak.hpp"
 #include "layers/heads_parallel.hpp"
+#include "layers/heads_slime.hpp"
 #include "layers/heads_trl.hpp"
 #include "layers/heads_verl.hpp"
 #include "layers/heads_verl_fused.hpp"
@@ -398,6 +399,8 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
     }
     case LossHead::reward_pairs:
       return mean_loss(g, last_tokens(g, logits));
+    case LossHead::slime_fsdp:
+      return mean_loss(g, slime_objective(g, std::move(logits), o.vocab));
     default:
       break;  // verl's and TRL's, above
   }

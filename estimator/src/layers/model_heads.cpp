@@ -26,9 +26,9 @@ bool holds_logits(LossHead h) {
   return steps && !steps->fp32;
 }
 
-/// AReaL's `outputs` and `logits` stay referenced through the backward pass.
+/// AReaL's `outputs` and `logits` stay referenced through the backward pass, of slime's FSDP backend `logits` in fp32.
 bool keeps_logits(LossHead h) {
-  return h == LossHead::areal_compiled || h == LossHead::areal_eager || h == LossHead::areal_clamped;
+  return h == LossHead::areal_compiled || h == LossHead::areal_eager || h == LossHead::areal_clamped || h == LossHead::slime_fsdp;
 }
 
 }  // namespace
@@ -199,6 +199,7 @@ Tensor ModelPass::forward() {
   if (o_.clones_outputs) clone_outputs(loss, output);
   if (sft && o_.training) sft_metrics(g_, output, kernels_.several_sequences, head.head == LossHead::trl_sft_1_3, a_.vocab);
   output_before.reset();
+  if (head.head == LossHead::slime_fsdp) output = to(g_, std::move(output), DType::fp32, "logits_fp32");
   if (o_.keep_outputs || keeps_logits(head.head)) kept_outputs_ = output;
   if (inside_model(head.head)) return loss;
   enter(StationPlace::loss);

@@ -52,6 +52,9 @@ class Sender {
       case SyncWay::bridge_export:
         BridgeSender<R>(r_, p_).exported();
         return;
+      case SyncWay::flat_buckets:
+        flat_buckets();
+        return;
     }
   }
 
@@ -120,6 +123,20 @@ class Sender {
     if (pipelined && n > 0) release(p_.buckets[n - 1]);
   }
 
+  /// slime/backends/fsdp_utils/update_weight_utils.py, 0.2.0 to 0.2.2: a bucket is sent before the next one's first is gathered.
+  void flat_buckets() {
+    for (std::size_t b = 0; b < p_.buckets.size(); ++b) {
+      const SyncBucket& bucket = p_.buckets[b];
+      for (std::size_t i = bucket.first; i < bucket.last; ++i) gather(i, sites_.packed(step(i).tensor));
+      if (p_.point.flattens) {
+        const SiteRef flat = sites_.buffer("flattened bucket", bucket.bytes);
+        r_.alloc(flat, Index(static_cast<std::int64_t>(b)));
+        r_.free(flat, Index(static_cast<std::int64_t>(b)));
+      }
+      release(bucket);
+    }
+  }
+
   /// Fixed buffers into which each gathered tensor is copied. A tensor larger than the buffer travels by itself.
   void buffered(int count) {
     const SiteRef one = sites_.buffer("send buffer", p_.point.bucket);
@@ -185,6 +202,9 @@ void receive(R& r, const SyncPlan& p) {
       for (int i = 0; i < 2; ++i) r.free(one, Index(i));
       return;
     }
+    case SyncWay::flat_buckets:
+      if (p.point.flattens) return;
+      break;
     case SyncWay::buckets:
     case SyncWay::two_buckets:
     case SyncWay::stage_buckets:
@@ -242,6 +262,9 @@ SyncPoint sync_point(const Facts& facts, const TrainingLoop& loop, std::string_v
   if (by == SyncBy::none) return out;
   if (by == SyncBy::disk) {
     out.way = SyncWay::disk;
+  } else if (loop.flat_buckets) {
+    out.way = SyncWay::flat_buckets;
+    out.flattens = same_gpu;
   } else if (loop.gathers_buckets) {
     out.way = same_gpu ? SyncWay::shared_buckets : SyncWay::stage_buckets;
   } else if (loop.ipc) {
@@ -255,6 +278,7 @@ SyncPoint sync_point(const Facts& facts, const TrainingLoop& loop, std::string_v
   }
   const char* key = loop.ipc ? "update_weights_bucket_mib" : "weight_chunked_mem_mib";
   out.bucket = bucket > 0 ? bucket : static_cast<Bytes>(facts.find(loop.facts, key, query).value) * kMiB;
+  if (loop.flat_buckets) out.bucket = std::max<Bytes>(1, out.bucket - 1);  // what would fill it exactly goes into the next one
   return out;
 }
 

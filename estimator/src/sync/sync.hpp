@@ -93,6 +93,7 @@ enum class SyncWay : std::uint8_t {
   stage_buckets,   ///< Megatron, NCCL: a stage's first rank gathers a bucket and broadcasts it
   bridge_buckets,  ///< Relax through Megatron-Bridge: every rank, experts in front; they are converted where they are
   bridge_export,   ///< slime through Megatron-Bridge: parameter by parameter
+  flat_buckets,    ///< slime's FSDP backend: every rank gathers a bucket, which goes as one tensor on the same GPUs
 };
 struct SyncPoint {
   SyncWay way = SyncWay::none;

@@ -60,6 +60,10 @@ class Fsdp2 : ShardSites<R> {
   }
   /// Between phases: parameters or states go to (pinned) host memory and come back. There is no transient on the device.
   void offload_parameters() {
+    if (held_ && plan_.sharded && !plan_.reshard_root && plan_.reshard_layers) {  // FSDPModule._apply
+      reshard(root(), Index(0));
+      held_ = false;
+    }
     r_.alloc(host_parameters_);
     take_parameters();
   }

@@ -162,7 +162,8 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, con
   p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
   p.counts.n = p.chunks;
   p.counts.r = chunk > 0 ? rows - (p.chunks - 1) * p.counts.e : 1;
-  if (is_trl_sft(head)) {  // of its metrics
+  if (head == LossHead::slime_fsdp) p.counts.e = std::max<std::int64_t>(1, rows - 1);  // the last one has no next token
+  if (is_trl_sft(head)) {                                                              // of its metrics
     p.counts.e = std::max<std::int64_t>(1, p.counts.k - 1);
     p.counts.m = rows_together(head, p.counts.b, head == LossHead::trl_sft ? p.counts.k : p.counts.e);
   }

@@ -5,13 +5,33 @@
 
 #include "catalog/facts.hpp"
 #include "frontends/slime/flags.hpp"
+#include "frontends/slime/fsdp.hpp"
 #include "frontends/slime/guide.hpp"
 #include "frontends/slime/rules.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
+#include "job/training_loop.hpp"
 
 namespace oomplan::slime {
 namespace {
+
+constexpr std::string_view kFsdpFile = "slime/backends/fsdp_utils/actor.py";
+constexpr std::string_view kFsdpReleases = ">=0.2.0,<0.2.3";
+
+std::vector<KnobProblem> problems_of_fsdp(const Role& role) {
+  std::vector<KnobProblem> out;
+  const Trainer& t = role.trainer;
+  if (!version_matches(t.framework_version, kFsdpReleases))
+    out.push_back({"engine", "fsdp2", "megatron, or slime 0.2.0 to 0.2.2", "these releases alone have the FSDP backend"});
+  if (role.kind != RoleKind::actor && role.kind != RoleKind::reference)
+    out.push_back({"engine", "fsdp2", "an actor, and its reference", "slime's FSDP backend has no other roles"});
+  if (t.head != LossHead::slime_fsdp)
+    out.push_back({"head", std::string(spelling(t.head)), "slime_fsdp", "the FSDP backend has a loss of its own"});
+  if (t.layout.tensor > 1 || t.layout.context > 1)
+    out.push_back(
+        {"layout", "split sequences or matrices", "data parallelism alone", "slime's FSDP backend shards parameters alone"});
+  return out;
+}
 
 std::vector<KnobProblem> problems(const Role& role) {
   std::vector<KnobProblem> out;
@@ -19,6 +39,7 @@ std::vector<KnobProblem> problems(const Role& role) {
     out.push_back({knob, std::move(found), expected, why});
   };
   const std::string engine(spelling(role.engine));
+  if (role.engine == EngineKind::fsdp2) return problems_of_fsdp(role);
   if (role.kind == RoleKind::reference)
     add("engine", engine, "no role ref",
         "slime puts the weights of its reference into the actor's tensors: its pass is the actor's (actor.log_probs)");
@@ -48,6 +69,18 @@ std::string_view pinned_server(std::string_view version, EngineKind engine) {
     for (const Pin& pin : kPins)
       if (version_matches(version, pin.versions)) return pin.sglang;
   return {};
+}
+
+TrainingLoop loop_under(const TrainingLoop& loop, EngineKind engine) {
+  return engine == EngineKind::fsdp2 ? fsdp_loop(loop) : loop;
+}
+
+/// What slime's loop does depends on the backend.
+void derive_role(Derivation& d, Role& role) {
+  if (role.engine != EngineKind::fsdp2) return;
+  role.trainer.loop = training_loop(role.trainer.framework, role.engine);
+  for (const auto& [knob, value] : fsdp_defaults(role, role.trainer.framework_version))
+    d.derive(key_of(role, knob), value, "slime's FSDP backend does so", std::string(kFsdpFile));
 }
 
 /// slime/backends/megatron_utils/actor.py: init chooses the class by --colocate.
@@ -114,10 +147,12 @@ FrameworkRow framework_row() {
                    .pauses_whole = true,
                    .gathers_buckets = true},
           .releases = {.newest = "0.3.1", .oldest = "0.1.0", .last = "0.4.0"},
+          .loop_under = loop_under,
           .defaults = default_rows,
           .problems = problems,
           .order_passes = set_pass_order,
           .server_version = pinned_server,
+          .derive_role = derive_role,
           .derive_update = derive_update};
 }
 

@@ -20,6 +20,7 @@
 #include "frontends/slime/adapters.hpp"
 #include "frontends/slime/checkpoints.hpp"
 #include "frontends/slime/frozen.hpp"
+#include "frontends/slime/fsdp.hpp"
 #include "frontends/slime/meaning.hpp"
 #include "frontends/slime/predicted.hpp"
 #include "frontends/slime/rules.hpp"
@@ -69,6 +70,10 @@ class JobWriter {
       return nullptr;
     }
     token_side_ = found->tower.patch * found->tower.merge;
+    if (m_.trains && by_fsdp(t_)) {
+      check_fsdp_model(t_, *found, name_);
+      return nullptr;
+    }
     if (m_.trains) compare(*found, name_);
     if (m_.trains) check_layers(t_, *found, name_);
     const Specification* layers = specification_of(t_);
@@ -368,6 +373,7 @@ class JobWriter {
 
   /// A critic is a process of its own on the actor's GPUs; only one of both is awake (slime/ray/placement_group.py, train.py).
   void trainers() {
+    if (by_fsdp(t_)) return by_fsdp_units();
     learner(std::string(m_.learner()), m_.supervised ? RoleKind::trainer : RoleKind::actor);
     if (!m_.critic) return;
     learner("critic", RoleKind::critic);
@@ -375,6 +381,25 @@ class JobWriter {
     note(Note::Level::info, "--advantage-estimator",
          "the critic is made of the actor's flags and checkpoint, with a head of one column; one of both is on the GPUs at a "
          "time");
+  }
+
+  /// The FSDP backend: a reference is a model of its own, whose parameters come from the host unit by unit
+  /// (slime/backends/fsdp_utils/actor.py: _create_ref_model).
+  void by_fsdp_units() {
+    text_.roles.push_back({RoleKind::actor, place("--actor-num-gpus-per-node")});
+    own("actor.model", name_, "hf_checkpoint");
+    append(fsdp_settings(t_, m_, "actor"));
+    if (m_.colocated) put("actor.beside", "rollout", "--colocate");
+    if (m_.serves && t_.own.whole("update_weight_buffer_size"))
+      own("sync.bucket", fmt::format("{}B", t_.own.whole_or("update_weight_buffer_size", 0)), "update_weight_buffer_size");
+    if (t_.own.text("train_env_vars").find("expandable_segments:True") != std::string::npos)
+      own("expandable_segments", "true", "train_env_vars");
+    batch("actor");
+    tell("actor");
+    if (!m_.reference) return;
+    text_.roles.push_back({RoleKind::reference, place(t_.own.place("ref_load")), "ref"});
+    put("ref.model", name_, "--hf-checkpoint", false);
+    append(fsdp_settings(t_, m_, "ref"));
   }
 
   /// What its loop does besides the passes of training.
@@ -663,6 +688,7 @@ class JobWriter {
   }
 
   std::int64_t padded(std::int64_t budget, const megatron::Run& run) const {
+    if (by_fsdp(t_)) return budget;
     // Megatron-Bridge's models with a tower pack sequences themselves then (relax/backends/megatron/data.py: get_batch)
     const bool bridge = is_made_by_bridge(t_) && token_side_ > 0 && run.context > 1;
     const std::int64_t multiple = bridge ? 2 : std::max<std::int64_t>(1, t_.own.whole_or("data_pad_size_multiplier", 128));
@@ -683,7 +709,7 @@ class JobWriter {
   /// What the answer rests on, and what is not in it.
   void tell(const std::string& role) {
     if (!t_.family->timers.empty() && !m_.supervised) note(Note::Level::info, "", std::string(t_.family->timers));
-    if (m_.reference && m_.swaps)
+    if (m_.reference && m_.swaps && !by_fsdp(t_))
       note(Note::Level::info, t_.own.on("use_kl_loss") ? "--use-kl-loss" : "--kl-coef",
            fmt::format("the reference's weights take the place of the actor's for their pass: {}.log_probs is both", role));
     if (m_.teacher && m_.swaps)
@@ -716,8 +742,8 @@ class JobWriter {
 
   /// slime/backends/megatron_utils/actor.py: train_actor, 0.2.0 on; relax/backends/megatron/actor.py: train_actor, train_hybrid.
   bool takes_log_probs_of_servers() const {
-    return t_.own.on("use_rollout_logprobs") && !t_.own.on("get_mismatch_metrics") && !m_.supervised && m_.trains &&
-           !m_.reference && !m_.teacher;
+    return !by_fsdp(t_) && t_.own.on("use_rollout_logprobs") && !t_.own.on("get_mismatch_metrics") && !m_.supervised &&
+           m_.trains && !m_.reference && !m_.teacher;
   }
 
   // ---- the reading

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontends/megatron/flag_table.hpp"
+#include "frontends/slime/fsdp.hpp"
 #include "frontends/slime/predicted.hpp"
 
 namespace oomplan::slime {
@@ -70,7 +71,8 @@ class Teller {
     who_is_there();
     cluster();
     job();
-    if (m_.trains) learner(std::string(m_.learner()));
+    if (m_.trains && by_fsdp(t_)) sharded();
+    if (m_.trains && !by_fsdp(t_)) learner(std::string(m_.learner()));
     others();
     if (m_.serves) rollout();
     if (m_.serves && m_.trains) update();
@@ -225,6 +227,39 @@ class Teller {
             "--colocate");
     own(r + "stateless_adam", "use_stateless_adam", t_.own.on("use_stateless_adam"));
   }
+  /// The FSDP backend's actor and its reference, a model of its own.
+  void sharded() {
+    const std::string actor = "slime/backends/fsdp_utils/actor.py", r = fmt::format("roles.{}.", m_.learner());
+    own(r + "model", "hf_checkpoint");
+    own(r + "engine", "train_backend", "fsdp2");
+    derived(r + "gpus", m_.actor_gpus, "--actor-num-nodes x --actor-num-gpus-per-node", "--actor-num-gpus-per-node");
+    code(r + "layout.dp", m_.actor_gpus, actor + ": _setup_device_mesh");
+    code(r + "sharding", "full_shard", actor + ": apply_fsdp2");
+    code(r + "param_dtype", "float32", actor + ": from_pretrained without a format");
+    derived(r + "compute_dtype", t_.megatron.on("fp16") ? "float16" : "bfloat16", "bf16 = not fp16", "--fp16");
+    code(r + "reduce_dtype", "float32", actor + ": apply_fsdp2");
+    of_megatron(r + "optimizer", "optimizer");
+    FactValue again = FactValue::map();
+    again["granularity"] = t_.own.on("gradient_checkpointing") ? "full" : "none";
+    of_parser(r + "recompute", "gradient_checkpointing", "--gradient-checkpointing", std::move(again));
+    const std::string attention = t_.own.text("attn_implementation");
+    of_parser(r + "attention", "attn_implementation", "--attn-implementation",
+              attention.empty() ? "flash_attention_2" : attention);
+    of_parser(r + "cpu_offload_policy", "fsdp_cpu_offload", "--fsdp-cpu-offload", stays_on_host(t_));
+    micro_batch(r + "micro_batch.");
+    code(r + "lora", nullptr, "it has no adapters");
+    code(r + "placement", "own", std::string(t_.family->placement));
+    derived(r + "offload_train", m_.offload_train && !stays_on_host(t_), "--colocate, and no --fsdp-cpu-offload", "--colocate");
+    if (!m_.reference) return;
+    own("roles.ref.model", "ref_load");
+    own("roles.ref.engine", "train_backend", "fsdp2");
+    derived("roles.ref.gpus", m_.actor_gpus, "the actor's", "--actor-num-gpus-per-node");
+    code("roles.ref.placement", fmt::format("shares:{}", m_.learner()), actor + ": _create_ref_model");
+    code("roles.ref.cpu_offload_policy", t_.release.since("0.2.1"), actor + ": _create_ref_model");
+  }
+  void of_parser(std::string key, const char* name, const char* flag, FactValue value) {
+    by_flag(std::move(key), std::move(value), t_.own.given(name), flag, "slime/backends/fsdp_utils/arguments.py");
+  }
   void layout(const std::string& l) {
     derived(l + "dp", m_.run.data, "GPUs / (tensor x pipeline x context)", "--actor-num-gpus-per-node");
     of_megatron(l + "tp", "tensor_model_parallel_size");
@@ -283,7 +318,7 @@ class Teller {
       own(b + "logprob_tokens_per_gpu", "log_probs_max_tokens_per_gpu",
           o.has("log_probs_max_tokens_per_gpu") ? fact_of(o.value("log_probs_max_tokens_per_gpu")) : FactValue(*tokens));
     }
-    if (dynamic)
+    if (dynamic && !by_fsdp(t_))
       derived(b + "pad_multiple", m_.run.tensor * std::max<std::int64_t>(1, o.whole_or("data_pad_size_multiplier", 128)),
               "tensor x --data-pad-size-multiplier", "--data-pad-size-multiplier");
   }
@@ -316,7 +351,8 @@ class Teller {
 
   /// Roles whose weights take the place of the actor's for a pass (slime/backends/megatron_utils/actor.py: _switch_model).
   void others() {
-    if (m_.reference && m_.trains && m_.swaps) swapped("ref", "ref_load", "--use-kl-loss, even with coefficient 0, or --kl-coef");
+    if (m_.reference && m_.trains && m_.swaps && !by_fsdp(t_))
+      swapped("ref", "ref_load", "--use-kl-loss, even with coefficient 0, or --kl-coef");
     if (m_.teacher && m_.trains && m_.swaps) swapped("teacher", "opd_teacher_load", "--use-opd --opd-type megatron");
     if (m_.critic && m_.trains) {
       own("roles.critic.model", "critic_load");

@@ -15,6 +15,7 @@
 #include "frontends/command_length.hpp"
 #include "frontends/megatron/flag_table.hpp"
 #include "frontends/shell_words.hpp"
+#include "frontends/slime/fsdp.hpp"
 #include "frontends/slime/specifications.hpp"
 #include "units/enums.hpp"
 
@@ -91,10 +92,17 @@ class Reader {
     out_.own = Own(out_.release);
     custom_config();
     std::vector<std::string> megatron;
+    const bool fsdp = asks_for_fsdp();
+    if (fsdp)
+      for (Chunk& chunk : chunks_) chunk.written = fsdp_in_full(out_.release, chunk.written);
     for (const Chunk& chunk : chunks_) {
       const Flag* own = find_flag(out_.release, chunk.written);
       const megatron::Flag* of_megatron = megatron::find_flag(chunk.written);
-      if (own != nullptr && of_megatron == nullptr)
+      if (fsdp && !fsdp_knows(out_.release, chunk.written) && !beside(chunk.written))
+        out_.strangers.push_back(chunk.written);
+      else if (const FsdpFlag* more = fsdp ? fsdp_flag(chunk.written) : nullptr; more != nullptr && own == nullptr)
+        take(chunk, *more);
+      else if (own != nullptr && of_megatron == nullptr)
         take(chunk, *own);
       else if (of_megatron != nullptr)
         hand_on(chunk, *of_megatron, megatron);
@@ -114,6 +122,17 @@ class Reader {
 
  private:
   std::string_view name() const { return out_.family->name; }
+  bool asks_for_fsdp() const {
+    bool out = false;
+    for (const Chunk& c : chunks_)
+      if (c.written == "--train-backend" && !c.values.empty()) out = c.values.front() == "fsdp";
+    return out && out_.family->framework == Framework::slime;
+  }
+  void take(const Chunk& chunk, const FsdpFlag& flag) {
+    const std::vector<std::string> values = values_of(chunk, !flag.is_switch, "");
+    if (!flag.is_switch && values.empty()) return wrong(chunk, "nothing behind it", "a value");
+    out_.own.set(std::string(flag.name), flag.is_switch ? Json(true) : Json(values.front()), chunk.written);
+  }
 
   // ---- the release
 

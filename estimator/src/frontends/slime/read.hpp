@@ -65,14 +65,15 @@ struct SlimeText {
   Own own{{}};
   megatron::Arguments megatron;
   std::vector<ServerFlag> server;
-  std::vector<ServerFlag> second;    ///< of the family's second servers
-  std::int64_t score_chunk = 0;      ///< SGLANG_LOGITS_PROCESSER_CHUNK_SIZE where chunks are switched on; 0: they are not
-  bool int4_training = false;        ///< OPEN_TRAINING_INT4_FAKE_QAT_FLAG of the trainer (docker/patch/*/megatron.patch)
-  std::int64_t int4_group = 0;       ///< OPEN_TRAINING_INT4_GROUP_SIZE; 0: not said
-  std::vector<ServerGroup> groups;   ///< of --sglang-config
-  std::vector<RoleArguments> roles;  ///< of --megatron-config-path
-  std::vector<std::string> patched;  ///< flags of slime's patch of Megatron, as they were written
-  std::vector<std::string> stray;    ///< words that belong to no flag: the parsers pass over them
+  std::vector<ServerFlag> second;      ///< of the family's second servers
+  std::int64_t score_chunk = 0;        ///< SGLANG_LOGITS_PROCESSER_CHUNK_SIZE where chunks are switched on; 0: they are not
+  bool int4_training = false;          ///< OPEN_TRAINING_INT4_FAKE_QAT_FLAG of the trainer (docker/patch/*/megatron.patch)
+  std::int64_t int4_group = 0;         ///< OPEN_TRAINING_INT4_GROUP_SIZE; 0: not said
+  std::vector<ServerGroup> groups;     ///< of --sglang-config
+  std::vector<RoleArguments> roles;    ///< of --megatron-config-path
+  std::vector<std::string> patched;    ///< flags of slime's patch of Megatron, as they were written
+  std::vector<std::string> strangers;  ///< flags that the parser of slime's FSDP backend refuses
+  std::vector<std::string> stray;      ///< words that belong to no flag: the parsers pass over them
   megatron::Complaints told;
   std::function<std::optional<std::string>(const std::string&)> open;  ///< Source::open
   /// The last one of these names; nullptr: it is not given.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontends/megatron/flag_table.hpp"
+#include "frontends/slime/fsdp.hpp"
 #include "frontends/slime/specifications.hpp"
 #include "job/role_names.hpp"
 
@@ -16,7 +17,7 @@ namespace {
 
 /// Switches and words of slime that are not described, with the value that is. Sources: slime/utils/arguments.py.
 constexpr std::array kNotYet = std::to_array<NotYet>({
-    {"train_backend", "slime's other training backends", "megatron"},
+    {"train_backend", "slime's other training backends", "megatron or fsdp"},
     {"loss_type", "losses of your own", "policy_loss or sft_loss"},
     {"rollout_external_engine_addrs", "servers that somebody else started"},
     {"prefill_num_servers", "servers that prefill apart from those that decode"},
@@ -43,6 +44,7 @@ class Checker {
       t_.family->check(t_, m_);
     else
       of_slime();
+    if (by_fsdp(t_)) check_fsdp(t_, m_);
     of_all();
     of_servers();
     of_megatron();
@@ -50,6 +52,7 @@ class Checker {
     if (t_.told.problems.size() > before) of_stray_words(before);
     const std::size_t theirs = t_.told.problems.size();
     not_yet();
+    if (by_fsdp(t_) && m_.trains) fsdp_not_yet(t_, m_);
     if (under_megatron()) megatron::refuse_unsupported(t_.megatron, m_.run, t_.told, described_flags(t_));
     for (std::size_t i = theirs; i < t_.told.problems.size(); ++i) t_.told.problems[i].kind = ProblemKind::not_supported;
   }

@@ -8,6 +8,7 @@
 
 #include "frontends/megatron/flag_table.hpp"
 #include "frontends/servers/serve_known_flags.hpp"
+#include "frontends/slime/fsdp.hpp"
 #include "layout/letters.hpp"
 #include "units/sizes.hpp"
 
@@ -65,6 +66,7 @@ class Speller {
       return teacher(*std::find_if(m_.beside.begin(), m_.beside.end(), is_teacher));
     if (role_ != m_.learner()) return no_word();
     if (knob_ == "tokens_per_micro_batch") return budget();
+    if (by_fsdp(t_)) return of_fsdp();
     if (knob_ == "layout") return layout();
     if (knob_ == "recompute") return recompute();
     const Row* row = row_of_trainer(knob_);
@@ -81,6 +83,14 @@ class Speller {
   }
 
  private:
+  Spelt of_fsdp() const {
+    if (knob_ == "recompute" && value_ != "full" && value_ != "none") return {{}, "its flag is for all layers or none"};
+    if (knob_ == "recompute")
+      return value_ == "full" ? one("--gradient-checkpointing", "") : without({"--gradient-checkpointing"});
+    if (knob_ == "cpu_offload_policy") return value_ == "true" ? one("--fsdp-cpu-offload", "") : without({"--fsdp-cpu-offload"});
+    if (knob_ == "offload" && stays_on_host(t_) && value_ == "[]") return {};  // said by the flag
+    return {{}, fmt::format("slime's FSDP backend has no flag for {}", knob_)};
+  }
   static bool is_teacher(const Served& server) { return server.kind == RoleKind::teacher; }
   static Spelt one(std::string_view flag, std::string value) { return {{{std::string(flag), std::move(value)}}, {}}; }
   static Spelt gone(std::string_view flag) { return one("~" + std::string(flag), ""); }
@@ -205,12 +215,15 @@ std::string flag_of(const SlimeText& text, std::string_view knob) {
     const FlagRow* row = row_of_server(name);
     return row == nullptr ? std::string() : fmt::format("{}{}", text.family->second_servers, usual_of(*row));
   }
+  if (by_fsdp(text)) return std::string(fsdp_flag_of(name));
   const Row* row = row_of_trainer(name);
   return row == nullptr ? std::string() : std::string(row->flag);
 }
 
 std::string said(const SlimeText& text, const std::string& flag) {
   const auto word = [](const nlohmann::json& v) { return v.is_string() ? v.get<std::string>() : v.is_null() ? "" : v.dump(); };
+  if (const FsdpFlag* more = by_fsdp(text) ? fsdp_flag(flag) : nullptr)
+    return !text.own.given(more->name) ? "" : more->is_switch ? "true" : text.own.text(more->name);
   if (const megatron::Flag* of_megatron = megatron::find_flag(flag))
     return text.megatron.given(of_megatron->name) ? word(text.megatron.value(of_megatron->name)) : "";
   if (const Flag* own = find_flag(text.release, flag)) return text.own.given(own->name) ? word(text.own.value(own->name)) : "";

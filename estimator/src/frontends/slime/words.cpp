@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "frontends/slime/fsdp.hpp"
 #include "frontends/slime/job.hpp"
 #include "frontends/slime/meaning.hpp"
 #include "frontends/slime/read.hpp"
@@ -30,12 +31,14 @@ class SlimeWords : public TextWords {
   std::string log_of(std::string_view) const override { return {}; }
   std::string_view guide_text(std::string_view, bool) const override { return {}; }
   std::vector<GuidePoint> guide() const override {
-    return family_.guide == nullptr || meaning_.supervised ? std::vector<GuidePoint>{} : family_.guide(text_, meaning_);
+    return family_.guide == nullptr || meaning_.supervised || by_fsdp(text_) ? std::vector<GuidePoint>{}
+                                                                             : family_.guide(text_, meaning_);
   }
   std::string_view guide_source() const override { return family_.guide_source; }
   /// The arrays of slime's scripts: PERF_ARGS has Megatron's degrees and budgets, SGLANG_ARGS the servers' flags.
   std::string_view neighbour_of(std::string_view flag) const override {
     if (flag.starts_with("--teacher-")) return "--opd-type";
+    if (fsdp_flag(flag) != nullptr) return "--train-backend";
     return flag.starts_with("--sglang-") ? "--rollout-num-gpus-per-engine" : "--tensor-model-parallel-size";
   }
 
