@@ -87,6 +87,9 @@ void derive_role(Derivation& d, Role& role) {
   if (of_transformers(t.kernels) && t.lora.rank > 0 && t.vision.images == 0)
     d.derive(key_of(role, "lora.targets"), "default", "peft's own targets for the model's type",
              "huggingface/peft src/peft/utils/constants.py, 0.21.2");
+  if (role.kind == RoleKind::generator)
+    return d.derive(key_of(role, "head"), "next_token", "generate()",
+                    "huggingface/transformers src/transformers/generation/utils.py");
   if (!titan && !litgpt && !torchtune && role.kind == RoleKind::trainer)
     d.derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
 }
