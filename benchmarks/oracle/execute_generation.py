@@ -5,12 +5,14 @@
 generate() runs as it is, on the meta device; what asks for the tokens themselves (has every sequence ended?) is answered by their
 number. Its passes are told apart by calls of the model: the largest of `pass` is the last one without a cache, with one `prefill`
 is the first and `token` the last. `scores` is the second batch of lm_eval/models/huggingface.py _loglikelihood_tokens, whose few
-lines stand here. Lines are those of execute.py, with the tokens of a prompt.
+lines stand here. Lines are those of execute.py, with the tokens of a prompt. executed_generation_4.jsonl is the same by 4.57.1,
+without experts, whose loop asks which rows they get.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ CONFIGS: dict[str, Row] = {
     },
     "gpt2": {"model_type": "gpt2", "n_embd": 512, "n_layer": 4, "n_head": 8, "vocab_size": 4096, "n_positions": 4096},
 }
+NEWEST = hasattr(transformers.generation.utils, "StopCheck")  # 5.20 or later
 EAGER_ALONE = ("gemma2",)  # transformers has no SDPA of it
 WINDOWED = ("gemma2", "gemma3_text", "olmo3")
 # sequences, tokens at the end, of them new
@@ -56,7 +59,9 @@ Case = tuple[str, str, str, int, int, int]
 
 def cases() -> list[Case]:
     out: list[Case] = []
-    for name in CONFIGS:
+    for name, config in CONFIGS.items():
+        if not NEWEST and "num_experts" in config:  # which rows an expert gets is asked of the rows
+            continue
         for attention in ("eager", "sdpa"):
             if attention == "sdpa" and name in EAGER_ALONE:
                 continue
@@ -64,7 +69,8 @@ def cases() -> list[Case]:
                 out += [(name, what, attention, b, s, new) for what in ("next_token", "lm_eval")]
                 if name not in WINDOWED:
                     out.append((name, "cached", attention, b, s, new))
-        out += [(name, "lm_eval", "flash_attention_2", b, s, 0) for b, s, _ in SIZES if name not in EAGER_ALONE]
+        if NEWEST:  # others ask for the package
+            out += [(name, "lm_eval", "flash_attention_2", b, s, 0) for b, s, _ in SIZES if name not in EAGER_ALONE]
     return out
 
 
@@ -95,9 +101,33 @@ def ended_by_length() -> None:
     module = transformers.generation.utils
     mixin = module.GenerationMixin
     torch.Tensor.__bool__ = lambda _self: not asked["padded"]  # type: ignore[method-assign]  # is a mask one of ones?
-    mixin._has_unfinished_sequences = lambda _self, finished, *_, **__: not finished
-    module.StopCheck.__call__ = lambda self, _unfinished, _tokens, length: length >= self.most  # type: ignore[attr-defined]
+    if NEWEST:
+        mixin._has_unfinished_sequences = lambda _self, finished, *_, **__: not finished
+        module.StopCheck.__call__ = lambda _self, _unfinished, _tokens, length: length >= asked["tokens"]
+    else:  # up to 5.19
+        plain = transformers.StoppingCriteriaList.__call__
+        mixin._has_unfinished_sequences = lambda *_, **__: asked["length"] < asked["tokens"]
+
+        def criteria(self: Any, ids: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            asked["length"] = ids.shape[1]
+            return plain(self, ids, *args, **kwargs)
+
+        plain_range = torch.arange
+
+        def one_more(*args: Any, **kwargs: Any) -> torch.Tensor:
+            """Positions of the tokens that are new are made from the last one's, which is no number here."""
+            said = args and isinstance(args[0], torch.Tensor)
+            return torch.empty(1, dtype=torch.int64, device="meta") if said else plain_range(*args, **kwargs)
+
+        torch.arange = one_more
+        transformers.StoppingCriteriaList.__call__ = criteria
+        torch.autocast = no_autocast  # type: ignore[assignment,misc]
     mixin._prepare_special_tokens = special_tokens
+
+
+def no_autocast(*_: Any, **__: Any) -> Any:
+    """The meta device has none, and it is there to be switched off."""
+    return contextlib.nullcontext()
 
 
 def special_tokens(_self: Any, config: Any, *_: Any, **__: Any) -> None:
@@ -106,7 +136,7 @@ def special_tokens(_self: Any, config: Any, *_: Any, **__: Any) -> None:
 
 def generate(model: Any, storages: Storages, case: Row) -> Row:
     sequences, tokens, new = case["sequences"], case["tokens"], case["new"]
-    transformers.generation.utils.StopCheck.most = tokens  # type: ignore[attr-defined]
+    asked["tokens"], asked["length"] = tokens, 0
     settings = transformers.GenerationConfig(max_new_tokens=new, do_sample=False, use_cache=case["cached"], pad_token_id=0)
     with storages:
         ids = torch.empty(sequences, tokens - new, dtype=torch.int64, device="meta")
@@ -173,6 +203,8 @@ def case_job(what: str, attention: str, case: Row) -> Row:
         "kv_cache": scores or case["cached"],
         "padding_mask": case["sequences"] > 1 and not scores,
     }
+    if not NEWEST:
+        trainer["transformers"] = transformers.__version__
     job: Row = {"framework": "torch", "trainer": trainer}
     return job | {"apart": {"beyond": ["sequence_tokens"]}} if case["cached"] else job
 
@@ -189,7 +221,7 @@ def main() -> None:
     for name, config in CONFIGS.items():
         rows: list[Row] = []
         for of, what, attention, sequences, tokens, new in cases():
-            title = f"{name}/{what}/{attention}/b{sequences}s{tokens}"
+            title = f"{name}/{what}/{attention}/b{sequences}s{tokens}" + ("" if NEWEST else f"/{transformers.__version__}")
             if of != name or options.only not in title:
                 continue
             case: Row = {"sequences": sequences, "tokens": tokens, "new": new, "cached": what == "cached"}

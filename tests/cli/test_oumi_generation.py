@@ -60,6 +60,14 @@ def test_texts_are_scored_on_one_gpu_unless_sharded() -> None:
     assert done.returncode == 0 and "logits              23.48 GiB" in done.stdout
 
 
+def test_images_are_not_counted(tmp_path: Path) -> None:
+    name = inference(tmp_path, {"meta-llama/Llama-3.1-8B-Instruct": "Qwen/Qwen2.5-VL-3B-Instruct"})
+    done = run("estimate", name, folder=tmp_path)
+    assert done.returncode == 0 and "prompts are counted as text alone" in " ".join(done.stdout.split())
+    text = inference(tmp_path, {"meta-llama/Llama-3.1-8B-Instruct": "Qwen/Qwen2.5-VL-3B-Instruct:text"})
+    assert "counted as text alone" not in run("estimate", text, folder=tmp_path).stdout
+
+
 def test_a_cache(tmp_path: Path) -> None:
     name = inference(tmp_path, {"batch_size: 8": "batch_size: 8\n  use_cache: True"})
     settings = role(name, folder=tmp_path)

