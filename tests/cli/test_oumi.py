@@ -132,7 +132,7 @@ def test_advice_and_search_speak_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "said"), [("OPENAI", "the engine runs elsewhere"), ("NATIVE", "not supported yet: generation")]
+    ("engine", "said"), [("OPENAI", "the engine runs elsewhere"), ("SGLANG", "a server that was started before")]
 )
 def test_engines_of_inference(tmp_path: Path, engine: str, said: str) -> None:
     (tmp_path / "infer.yaml").write_text(f'model:\n  model_name: "Qwen/Qwen3-8B"\n  model_max_length: 8192\nengine: {engine}\n')

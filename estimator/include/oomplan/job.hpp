@@ -21,7 +21,8 @@ namespace oomplan OOMPLAN_PUBLIC {
 struct Architecture;  // catalog/architecture.hpp; made by read() from a model's name or config.json
 
 enum class JobKind : std::uint8_t { rl, sft, serving };
-enum class RoleKind : std::uint8_t { actor, reference, critic, reward, teacher, trainer, rollout, server };
+/// A generator runs transformers' model as it is, token by token or over whole texts, and learns nothing.
+enum class RoleKind : std::uint8_t { actor, reference, critic, reward, teacher, trainer, rollout, server, generator };
 /// What runs a role. `single` is one device without sharding.
 enum class EngineKind : std::uint8_t { single, fsdp2, fsdp1, ddp, deepspeed, megatron, archon, sglang, vllm };
 /// FSDP2 shards it: AReaL's Archon is a set of models and plans around FSDP2.
@@ -149,6 +150,8 @@ enum class LossHead : std::uint8_t {
   trl_sft_1_3,        ///< the same of 1.3 to 1.5, which copies the logits once for each
   reward_pairs,       ///< reward model: a linear layer h -> 1, each sequence's last token, Bradley-Terry of the pairs
   slime_fsdp,         ///< slime's FSDP backend: fp32 logits, compiled log-probs, an entropy with a gradient from two copies
+  next_token,         ///< generator: transformers' generate(), which chooses a token from an fp32 copy of the last one's logits
+  lm_eval,            ///< generator: lm-evaluation-harness, log-probs of all tokens beside those of the batch before
 };
 /// The forward pass of a reference model in the step of a preference loss, between the policy's forward and backward pass: none
 /// (its log-probs come with the batch), of a second model on the same GPUs, or of the policy without its adapters.
@@ -513,6 +516,7 @@ struct Trainer {
   bool padding_mask = false;                        ///< batches carry a 2-D attention mask
   std::int64_t replicas = 1;                        ///< HSDP: shard groups that hold the same parameters
   bool keep_outputs = false;                        ///< the training loop keeps the model's output through the backward pass
+  bool kv_cache = false;                            ///< generator: keys and values stay (use_cache); else all is computed again
   bool sdpa_math = false;                           ///< SDPA is forced to its math kernel
   RmsNorm rms_norm = RmsNorm::fused;                ///< of torchtitan's models
   bool tree_training = false;                       ///< Archon: sequences with a common beginning share its tokens

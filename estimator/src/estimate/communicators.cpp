@@ -39,7 +39,8 @@ std::vector<ProcessGroup> groups_of_checkpoint_engine(const Job& job, const Role
 std::vector<ProcessGroup> process_groups(const Job& job, const Role& role) {
   const Trainer& t = role.trainer;
   const Layout& l = t.layout;
-  const std::int64_t world = l.world();
+  // a generator's processes are its copies: one has all GPUs over which its layers lie
+  const std::int64_t world = role.kind == RoleKind::generator ? l.data : l.world();
   if (world <= 1) return {};
   std::vector<ProcessGroup> groups{{world, 1, Exchange::none}};
   // DeepSpeed's barriers are the default group's; it shards over a clone of it, or over a group of its own with Ulysses
@@ -48,7 +49,8 @@ std::vector<ProcessGroup> process_groups(const Job& job, const Role& role) {
   if (role.engine == EngineKind::deepspeed) groups.push_back({world, 1, Exchange::none});
   if (l.context > 1) groups.push_back({l.context, l.tensor, exchange_of_context(role)});
   if (l.tensor > 1) groups.push_back({l.tensor, 1, Exchange::none});
-  if (l.pipeline > 1) groups.push_back({l.pipeline, world / l.pipeline, Exchange::neighbours});
+  if (l.pipeline > 1 && role.kind != RoleKind::generator)
+    groups.push_back({l.pipeline, world / l.pipeline, Exchange::neighbours});
   // with DeepEP rows do not go through NCCL, which only hands out its handles, over all ranks that share or split the experts
   const bool flex = role.engine == EngineKind::megatron && t.megatron.dispatcher == TokenDispatcher::flex;
   if (flex && l.expert * l.expert_tensor > 1)

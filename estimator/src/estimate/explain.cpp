@@ -8,6 +8,7 @@
 #include "estimate/curve.hpp"
 #include "estimate/explain.hpp"
 #include "estimate/fit_probability.hpp"
+#include "estimate/generator_run.hpp"
 #include "estimate/megatron_program.hpp"
 #include "estimate/process_store.hpp"
 #include "estimate/replayed_class.hpp"
@@ -65,8 +66,9 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
   std::vector<std::unique_ptr<MegatronProgram<ProgramWriter>>> megatrons(cls.seats.size());
   for (std::size_t i = 0; i < cls.seats.size(); ++i) {
     const auto& seat = cls.seats[i];
-    const RoleRun& run = a.runs[seat.role];
-    if (seat.process != process) continue;
+    const RoleRun* const there = run_on(a.runs[seat.role], seat.seat.stage);
+    if (seat.process != process || there == nullptr) continue;
+    const RoleRun& run = *there;
     const std::size_t rank = seat.seat.sender ? 0 : 1;
     const Mark mark = [&w, &run, &marks](PhaseKind phase) {
       w.mark(run.role->name + "." + std::string(phase_word(phase)));

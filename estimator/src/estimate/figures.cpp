@@ -212,7 +212,9 @@ TrainingCase read_training_case(std::string_view text, std::string_view config, 
   place_role(job, given, blackwell ? "B200-180GB" : "H100-80GB");
   job.roles[0].model = text_of("model", given.value("model", Json("model")));
   job.roles[0].architecture = architecture_of(given, config, catalog);
-  if (job.roles[0].trainer.head == LossHead::value) job.roles[0].kind = RoleKind::critic;  // whose head it is
+  const LossHead head = job.roles[0].trainer.head;  // says whose it is
+  if (head == LossHead::value) job.roles[0].kind = RoleKind::critic;
+  if (head == LossHead::next_token || head == LossHead::lm_eval) job.roles[0].kind = RoleKind::generator;
   check(job, catalog, apart.words("beyond"));
   return case_of(job, std::move(apart), catalog);
 }

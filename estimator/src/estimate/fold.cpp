@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "estimate/generator_run.hpp"
 #include "estimate/megatron_program.hpp"
 
 namespace oomplan {
@@ -67,7 +68,9 @@ class ClassFolder {
 
   void play(std::size_t i, StepKind kind) {
     const SeatOnGpu& seat = class_.seats[i];
-    const RoleRun& run = runs_[seat.role];
+    const RoleRun* const there = run_on(runs_[seat.role], seat.seat.stage);
+    if (there == nullptr) return;
+    const RoleRun& run = *there;
     Cutter& cutter = cutters_[i];
     const bool repeats = kind == StepKind::log_probs || (kind == StepKind::send && run.megatron.empty()) ||
                          kind == StepKind::save || kind == StepKind::generate || kind == StepKind::receive;

@@ -18,12 +18,14 @@ std::vector<SeatOnGpu> seats_of(const Job& job, const std::vector<RoleRun>& runs
     SeatOnGpu s;
     s.role = i;
     const bool megatron = role.engine == EngineKind::megatron;
-    s.seat.sender = !role.serves() && !megatron && rank == 0;
+    s.seat.sender = !role.serves() && !megatron && rank == 0 && role.kind != RoleKind::generator;
     const Layout& l = role.layout();
     const std::int64_t in_stage = std::max<std::int64_t>(1, role.serves() ? l.tensor : l.world());
     s.seat.stage = role.serves() ? rank % (in_stage * l.pipeline) / in_stage : 0;
     // megatron/core/parallel_state.py (0.16.1), order tp-cp-ep-dp-pp: the stages are blocks of ranks
     if (megatron) s.seat.stage = rank / (l.world() / l.pipeline);
+    // one process has the GPUs over which a generator's layers lie
+    if (role.kind == RoleKind::generator) s.seat.stage = rank % l.pipeline;
     // AReaL: the first rank of every stage sends what the stage has (areal/engine/megatron_engine.py: is_pp_head)
     if (megatron && role.kind == RoleKind::actor) s.seat.sender = rank % (l.world() / l.pipeline) == 0;
     s.process = processes;

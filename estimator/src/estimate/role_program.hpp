@@ -9,6 +9,7 @@
 
 #include "estimate/role_run.hpp"
 #include "estimate/timeline.hpp"
+#include "training/generation_run.hpp"
 #include "training/reference_run.hpp"
 
 namespace oomplan {
@@ -53,6 +54,7 @@ class TrainerProgram {
         inner_(inner_micro_batches),
         core_(r, run.plan, run.role->name),
         reference_(r, run.plan, run.role->name, core_),
+        generation_(r, run.plan, run.role->name),
         has_workspace_(pauses() || !seat.owns_process),
         has_workspace_of_autograd_(pauses() || (!seat.owns_process && !learns_at_once() && !seat.with_server)) {
     const auto play = [&](std::optional<Player<R>>& player, const Tape* tape, const PassCounts& pass) {
@@ -239,12 +241,15 @@ class TrainerProgram {
       make_workspace();
       return stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
     }
+    const bool generates = run_.role->kind == RoleKind::generator;
+    const PhaseKind phase = generates ? PhaseKind::generate : run_.critic ? PhaseKind::values : PhaseKind::log_probs;
     if (!learns_at_once())
       return awake(phase, [&] {
         core_.before_forward();
         make_workspace();
         r_.alloc(pixels_);
         stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
+        generation_.last_token();
         r_.free(pixels_);
       });
     mark_(phase);
@@ -385,6 +390,7 @@ class TrainerProgram {
   std::int64_t inner_;
   TrainEngine<R> core_;
   ReferenceRun<R> reference_;
+  GenerationRun<R> generation_;
   std::optional<Player<R>> train_, log_probs_;
   PassSpans passes_;
   SiteRef context_, nccl_, workspace_, autograd_workspace_, full_, first_shard_, host_load_, pixels_;

@@ -8,6 +8,7 @@
 #include "catalog/text_alone.hpp"
 #include "estimate/communicators.hpp"
 #include "estimate/deepep.hpp"
+#include "estimate/generator_run.hpp"
 #include "estimate/megatron_run.hpp"
 #include "estimate/megatron_update.hpp"
 #include "estimate/timeline.hpp"
@@ -135,6 +136,7 @@ void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeS
   run.critic = is_critic(*run.role);
   update_named_trainer(run, job, catalog, store);
   run.constants = process_constants(job, *run.role, catalog);
+  for (RoleRun& part : run.parts) part.constants = run.constants;
   if (run.role->engine == EngineKind::megatron) return resolve_megatron_sync(run);
   resolve_save(run, catalog);
 }
@@ -307,6 +309,7 @@ ProcessConstants process_constants(const Job& job, const Role& role, const Catal
 
 void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   const Role& role = *run.role;
+  if (role.kind == RoleKind::generator) return update_generator(run, job, store);
   const Trainer& t = role.trainer;
   const KernelInternals internals(t.kernel_internals, *run.gpu);
   const std::int64_t log_prob_tokens =

@@ -45,6 +45,7 @@ struct RoleRun {
   TrainTapes tapes;
   TrainPlan plan;
   std::vector<MegatronStage> megatron;  ///< by pipeline stage; empty for other engines
+  std::vector<RoleRun> parts;           ///< of a generator whose layers lie on several GPUs: what each has
   Bytes full_storage = 0;               ///< all parameters unsharded, as stored
   Bytes held_pixels = 0;                ///< of images that no running micro-batch has, on the device while a phase runs
   bool loads_on_every_host = false;     ///< every rank makes the whole model in host memory before it is sharded

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <oomplan/units/bytes.hpp>
@@ -52,7 +53,7 @@ class Assembler {
  private:
   Job& job() { return d_.job(); }
   void add_roles(const std::vector<RoleAsked>& roles) {
-    bool server = false, trainer = false, others = false;
+    bool server = false, trainer = false, generator = false, others = false;
     for (const auto& asked : roles) {
       Role role;
       role.kind = asked.kind;
@@ -61,7 +62,10 @@ class Assembler {
       role.server.kv.reset();
       job().origins[role.name] = {Origin::Kind::file, asked.place, {}, {}};
       job().roles.push_back(std::move(role));
-      (asked.kind == RoleKind::server ? server : asked.kind == RoleKind::trainer ? trainer : others) = true;
+      (asked.kind == RoleKind::server      ? server
+       : asked.kind == RoleKind::trainer   ? trainer
+       : asked.kind == RoleKind::generator ? generator
+                                           : others) = true;
     }
     // a reference beside a trainer: preference data; servers beside one: predictions on the way
     if (trainer)
@@ -69,10 +73,12 @@ class Assembler {
         return asked.kind != RoleKind::trainer && asked.kind != RoleKind::reference && asked.kind != RoleKind::server &&
                asked.kind != RoleKind::rollout;
       });
-    job().kind = server ? JobKind::serving : trainer ? JobKind::sft : JobKind::rl;
-    if (static_cast<int>(server) + static_cast<int>(trainer) + static_cast<int>(others) > 1)
+    job().kind = server ? JobKind::serving : trainer || generator ? JobKind::sft : JobKind::rl;
+    if (static_cast<int>(server) + static_cast<int>(trainer) + static_cast<int>(generator) + static_cast<int>(others) > 1)
       d_.problem({file_, 0, 0, {}}, "roles of different jobs",
-                 {"server alone, trainer alone or with ref, or rollout, actor, ref, critic, reward and teacher", {}, {}});
+                 {"server alone, generator alone, trainer alone or with ref, or rollout, actor, ref, critic, reward and teacher",
+                  {},
+                  {}});
     if (roles.empty())
       d_.problem({file_, 0, 0, {}}, "no role",
                  {"one of " + list_of(spellings<RoleKind>()) + ", each a key with its settings", {}, {}});
@@ -104,6 +110,7 @@ class Assembler {
         std::any_of(job().roles.begin(), job().roles.end(), [](const Role& r) { return r.kind != RoleKind::server; });
     for (auto& role : job().roles) {
       Trainer& t = role.trainer;
+      if (role.kind == RoleKind::generator && !d_.written("framework")) t.framework = Framework::torch;
       if (t.framework_version.empty()) t.framework_version = newest_version(t.framework);
       t.loop = training_loop(t.framework);
     }
@@ -141,6 +148,7 @@ class Assembler {
         const bool is_vllm = std::any_of(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == vllm; });
         role.engine = is_vllm ? EngineKind::vllm : EngineKind::sglang;
       }
+      if (role.kind == RoleKind::generator) role.engine = EngineKind::single;
       apply([&](std::string_view k) { return k == key; });
       if (d_.written(key) && role.serves() && role.server.version.empty()) take_version(role, key);
       if (d_.written(key) || d_.problems() > before) continue;
@@ -205,6 +213,7 @@ class Assembler {
     Layout layout;
     layout.tensor = tensor;
     layout.data = gpus / tensor;
+    if (role.kind == RoleKind::generator) std::swap(layout.data, layout.pipeline);  // device_map="auto"
     if (layout.world() == gpus) d_.derive(key_of(role, "layout"), letters(layout), std::move(because));
   }
   /// Layouts that nobody wrote: the only role without one takes the GPUs that are left; a role beside another takes its GPUs.

@@ -205,6 +205,7 @@ constexpr Row kTrainers[] = {
        const LossHead head = r.trainer.head;
        return head == LossHead::liger_fused_ce || head == LossHead::agilerl_fused || is_verl_fused(head);
      }},
+    {"kv_cache", "it is a generator's", [](const Job&, const Role& r) { return r.kind != RoleKind::generator; }},
     {"sdpa_math", "attention is not SDPA's (kernels)",
      [](const Job&, const Role& r) { return r.trainer.kernels == Kernels::hf_flash || r.trainer.kernels == Kernels::hf_eager; }},
     {"rms_norm", kTitans, [](const Job&, const Role& r) { return r.trainer.kernels != Kernels::torchtitan; }},
@@ -298,7 +299,9 @@ struct JobRow {
 };
 constexpr JobRow kJobs[] = {
     {"prompt_tokens", "a trainer by itself takes sequences of sequence_tokens",
-     [](const Job& j) { return j.kind == JobKind::sft; }},
+     [](const Job& j) { return j.kind == JobKind::sft && j.role("generator") == nullptr; }},
+    {"prompt_tokens", "without kv_cache all tokens of a sequence go through every pass",
+     [](const Job& j) { return j.role("generator") != nullptr && !j.role("generator")->trainer.kv_cache; }},
     {"response_tokens", "a trainer by itself takes sequences of sequence_tokens",
      [](const Job& j) { return j.kind == JobKind::sft; }},
     {"samples_per_prompt", "there is no server", without_server},

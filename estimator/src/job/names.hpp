@@ -12,14 +12,15 @@ inline constexpr std::array<std::pair<JobKind, std::string_view>, 3> kNames<JobK
 
 /// Also the keys of the roles in a job file.
 template <>
-inline constexpr std::array<std::pair<RoleKind, std::string_view>, 8> kNames<RoleKind>{{{RoleKind::rollout, "rollout"},
+inline constexpr std::array<std::pair<RoleKind, std::string_view>, 9> kNames<RoleKind>{{{RoleKind::rollout, "rollout"},
                                                                                         {RoleKind::actor, "actor"},
                                                                                         {RoleKind::reference, "ref"},
                                                                                         {RoleKind::critic, "critic"},
                                                                                         {RoleKind::reward, "reward"},
                                                                                         {RoleKind::teacher, "teacher"},
                                                                                         {RoleKind::trainer, "trainer"},
-                                                                                        {RoleKind::server, "server"}}};
+                                                                                        {RoleKind::server, "server"},
+                                                                                        {RoleKind::generator, "generator"}}};
 
 template <>
 inline constexpr std::array<std::pair<EngineKind, std::string_view>, 9> kNames<EngineKind>{{{EngineKind::fsdp2, "fsdp2"},
@@ -215,6 +216,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<B
 
 template <>
 inline constexpr std::array<std::pair<LossHead, std::string_view>, 49> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 50> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -264,6 +266,8 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 49> kNames<Lo
      {LossHead::trl_sft_1_3, "trl_sft_1_3"},
      {LossHead::reward_pairs, "reward_pairs"},
      {LossHead::slime_fsdp, "slime_fsdp"}}};
+     {LossHead::next_token, "next_token"},
+     {LossHead::lm_eval, "lm_eval"}}};
 
 template <>
 inline constexpr std::array<std::pair<ReferencePass, std::string_view>, 3> kNames<ReferencePass>{

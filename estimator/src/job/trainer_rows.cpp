@@ -485,6 +485,10 @@ std::vector<Knob> trainer_rows() {
       row("keep_outputs", of, flag, knob::flag<&Trainer::keep_outputs>(), semantics,
           "the training loop keeps the model's output through the backward pass; LitGPT's does so in any case, and with this "
           "through the forward pass of a next batch as long as this one; torchtitan's up to June 2024 kept fp32 logits so"),
+      saves(row("kv_cache", of, flag, knob::flag<&Trainer::kv_cache>(), free,
+                "a generator's use_cache: keys and values of all layers stay from token to token; false: every token is a pass "
+                "over all tokens so far"),
+            "keys and values stay, so that a token is a pass by itself; without them it is one over all tokens so far"),
       row("sdpa_math", of, flag, knob::flag<&Trainer::sdpa_math>(), numerics, "SDPA is forced to its math kernel"),
       one_of(row("rms_norm", of, choice, knob::choice<&Trainer::rms_norm>(), speed,
                  "torchtitan's RMSNorm: fused (nn.RMSNorm from PyTorch 2.9 on) or by_hand (written out in fp32)"),

@@ -14,6 +14,7 @@
 #include "job/archon_rules.hpp"
 #include "job/first_engine.hpp"
 #include "job/framework_rules.hpp"
+#include "job/generator_rules.hpp"
 #include "job/head_rules.hpp"
 #include "job/kernel_needs.hpp"
 #include "job/kernel_sets.hpp"
@@ -220,7 +221,7 @@ class Validator {
 
   void check_layout(const Role& role) {
     const std::string key = key_of(role, "layout");
-    if (follows_actor(role, "layout")) return;
+    if (follows_actor(role, "layout") || role.kind == RoleKind::generator) return;
     std::set<std::string> said;
     std::vector<ModelShape> shapes{{}};
     if (role.architecture != nullptr) shapes = model_of(*role.architecture).shapes;
@@ -266,6 +267,7 @@ class Validator {
   void check_trainer(const Role& role) {
     const Trainer& t = role.trainer;
     for (const KnobProblem& p : framework_problems(role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    for (const KnobProblem& p : generator_problems(job_, role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     if (role.engine == EngineKind::megatron) {
       for (auto& p : megatron_problems(job_, role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
       return check_longest(role);

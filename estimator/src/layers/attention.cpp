@@ -2,6 +2,7 @@
 
 #include "layers/foak.hpp"
 #include "layers/foak_lora.hpp"
+#include "layers/key_cache.hpp"
 #include "layers/liger.hpp"
 #include "layers/mlp.hpp"
 #include "layers/normed_attention.hpp"
@@ -249,6 +250,7 @@ Attended forward_of(Eager& g, const FamilyCode& code, const Mixer& m, std::int64
   const Dim tokens = x.shape[1];
   Projected p = project_all(g, code, m, w, options, x);
   place(g, code, m, w, options, options.joins_tables ? with_joined_tables(g, context) : context, p);
+  join_cache(g, options, context, p.key, p.value);
   if (options.flash_repeats) repeat_keys(g, m, p);
   Attended out;
   const bool joins = code.rotary.splits_head || code.rotary.form == RotaryForm::halves;

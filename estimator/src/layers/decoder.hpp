@@ -54,6 +54,9 @@ struct AdapterOptions {
 /// How the routed rows go through the experts: transformers 5's implementations (integrations/moe.py), or release 4's loop.
 enum class ExpertsCode : std::uint8_t { grouped_mm, batched_mm, loop, loop_of_4 };
 
+/// Keys and values of earlier tokens (transformers' DynamicCache): there are none, the pass makes them, or one token joins them.
+enum class KvCache : std::uint8_t { none, fills, grows };
+
 /// Everything that decides how a layer runs, besides the architecture.
 struct KernelOptions {
   Kernels kernels = Kernels::hf_flash;
@@ -69,6 +72,9 @@ struct KernelOptions {
   bool padding_mask = false;                               ///< a 2-D attention mask is given: a 4-D one is built
   bool window_mask = false;                                ///< SDPA: sequences reach past the layers' window, which takes a mask
   bool sdpa_math = false;                                  ///< force SDPA's math kernel
+  KvCache kv_cache = KvCache::none;                        ///< of a generator
+  bool later_token = false;                                ///< of generate(): the pass is not the first one
+  bool pads_bias = false;                                  ///< memory-efficient SDPA: rows of the mask, no multiple of 16
   bool several_sequences = false;                          ///< B may be greater than 1: some reshapes must then copy
   bool narrow_tables = false;                              ///< LitGPT under FSDP: Fabric casts the tables of positions to 16 bits
   std::int64_t ulysses = 1;                                ///< ranks that share one sequence
@@ -194,6 +200,8 @@ struct LayerContext {
   Tensor* chosen_out = nullptr;  ///< ... where this layer's goes
   Tensor layer_input;            ///< Gemma 3n, 4: the layer's own, [B, S, p]
   std::shared_ptr<SharedKv> shared;
+  /// Where keys and values stay.
+  std::vector<Tensor>* cache = nullptr;
   Tensor* returned = nullptr;  ///< BLOOM: where the model's name for what the layer returns beside its output is
 };
 /// The layer's forward pass: x is `hidden_states`, held by the caller.

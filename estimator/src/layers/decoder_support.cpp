@@ -10,6 +10,7 @@
 #include "layers/foak.hpp"
 #include "layers/indexer.hpp"
 #include "layers/kernels.hpp"
+#include "layers/key_cache.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/packed_linear.hpp"
 #include "layers/tensor_parallel.hpp"
@@ -149,6 +150,8 @@ bool lacks_stored_keys(const Architecture& a) {
 std::string unsupported(const Architecture& a, const KernelOptions& options) {
   const FamilyCode* code = find_family_code(a.family);
   if (code == nullptr) return "training of the family '" + a.family + "' is not supported yet";
+  if (options.kv_cache != KvCache::none)
+    if (const std::string cache = unsupported_cache(a); !cache.empty()) return cache + " is not supported yet";
   if (options.kernels == Kernels::hf_sdpa && code->no_sdpa)
     return "transformers has no SDPA of '" + a.family + "': kernels are hf_eager, which it takes by itself, or hf_flash";
   if (options.kernels == Kernels::hf_flash && code->no_flash)

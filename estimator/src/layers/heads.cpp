@@ -39,6 +39,13 @@ Tensor cross_entropy(Eager& g, const Tensor& logits, const Tensor& labels) {
 namespace {
 
 /// A scalar loss from one fp32 number a token.
+/// transformers/generation/utils.py _sample, 4.57 and 5.24: a copy in fp32 beside the logits that the model returned, which
+/// chooses the likeliest token.
+Tensor next_token(Eager& g, const Tensor& logits, std::int64_t vocab) {
+  const Tensor scores = g.make("next_token_logits", {logits.shape[0], Dim(vocab)}, DType::fp32, Category::logits);
+  return g.make("next_tokens", {logits.shape[0]}, DType::int64);
+}
+
 Tensor mean_loss(Eager& g, Tensor per_token) {
   const Shape whole = per_token.shape;
   Tensor loss = g.make("loss", {}, DType::fp32);
@@ -384,6 +391,10 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
     case LossHead::areal_eager:
     case LossHead::areal_clamped:
       return mean_loss(g, chunked(g, logits, o, scope));
+    case LossHead::next_token:
+      return next_token(g, logits, o.vocab);
+    case LossHead::lm_eval:
+      return log_softmax(g, std::move(logits), "log_probs");
     case LossHead::cross_entropy: {
       if (o.split_vocabulary) return loss_parallel(g, logits, o.labels);
       Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");

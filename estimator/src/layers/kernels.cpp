@@ -86,6 +86,10 @@ Tensor bias_of(Eager& g, const Tensor& mask, DType dtype) {
 Tensor efficient(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, Shape out_shape,
                  const KernelOptions& options) {
   Tensor bias = bias_of(g, mask, q.dtype);
+  if (bias && options.pads_bias) {
+    Tensor padded = g.make("attention.bias_padded", bias.shape, bias.dtype);
+    bias = std::move(padded);
+  }
   const bool recorded = g.will_record({&q, &k, &v});
   Saved sq, sk, sv, sb;
   if (recorded) {
@@ -302,6 +306,12 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   };
   // transformers repeats keys and values in front of what flash does not take (integrations/sdpa_attention.py use_gqa_in_sdpa)
   const bool wide = q.shape.back().coefficient > kWidestFlash && !in.asks_for_groups;
+  // one token's heads are rows of their group instead (pack_gqa, 5.24)
+  const bool packs = options.kv_cache == KvCache::grows && !options.release.expands_single && q.shape[1] != k.shape[1];
+  if (packs && (in.mask || wide)) {
+    q.shape[2] = Dim(q.shape[1].coefficient / k.shape[1].coefficient) * q.shape[2];
+    q.shape[1] = k.shape[1];
+  }
   if (options.release.expands_keys || wide || (in.mask && !in.expands_late)) expand();
   if (g.autocast) {
     q = narrowed(g, std::move(q), "attention.q_bf16");

@@ -90,6 +90,7 @@ ModelPass::ModelPass(Eager& g, const Architecture& a, const PassOptions& o)
 ModelRun ModelPass::run() {
   plan_stations();
   declare();
+  leave_to_others();
   g_.autocast = o_.kernels.autocast;
   g_.grad_enabled = o_.training;
   begin_offload();
@@ -242,6 +243,17 @@ void ModelPass::declare() {
   if (kernels_.adapters.rank > 0) freeze();
   if (o_.adapters_off)
     for (Leaf& leaf : g_.leaves) leaf.trainable = false;
+}
+
+// What lies on other GPUs is no parameter of this one.
+void ModelPass::leave_to_others() {
+  for (Leaf& leaf : g_.leaves) {
+    const Station& station = out_.stations[static_cast<std::size_t>(leaf.scope / kUnitsPerStation)];
+    const StationPlace place = station.place;
+    const bool block = place == StationPlace::layers && station.run < static_cast<int>(a_.runs.size());
+    const bool back = place == StationPlace::norm || place == StationPlace::head;
+    if (back ? !o_.back : !block && !o_.front) leaf.shared = true;
+  }
 }
 
 // peft's ModulesToSaveWrapper: the module stays, frozen, and a copy of it runs.

@@ -41,6 +41,8 @@ void ModelPass::mark_tokens() {
 
 Tensor ModelPass::embed() {
   enter(StationPlace::embedding);
+  if (!o_.front)
+    return g_.make("hidden.arrived", {B, embedded_, Dim(width_)}, g_.leaves[static_cast<std::size_t>(embedding_)].dtype);
   Tensor w = g_.leaf(embedding_);
   Tensor out = g_.make("embedding", {B, embedded_, Dim(width_)}, w.dtype);
   const Shape shape = w.shape = {vocabulary_, width_};
@@ -104,7 +106,8 @@ void ModelPass::collect_gradient(Tensor& out) {
 
 // Rows of the learned position table: a name of the model, like what they are added to.
 Tensor ModelPass::position_rows() {
-  positions_ = g_.make("position_ids", {code_.positions_by_sequence ? B : Dim(1), S}, DType::int64, Category::inputs);
+  positions_ = g_.make("position_ids", {code_.positions_by_sequence || o_.head == LossHead::next_token ? B : Dim(1), S},
+                       DType::int64, Category::inputs);
   Tensor w = g_.leaf(position_table_);
   Tensor out = g_.make("position_embedding", {positions_.shape[0], S, Dim(a_.hidden)}, w.dtype);
   const Shape shape = w.shape;
@@ -299,6 +302,8 @@ Tensor ModelPass::language_model() {
     layer_inputs = make_layer_inputs(g_, code_, a_, layer_inputs_, inputs_embeds, std::move(tokens));
   }
   Tensor hidden = inputs_embeds, position_embeds;
+  const DType of_stream = inputs_embeds.dtype;
+  if (!o_.front) inputs_embeds.reset();
   if (bare_embedding_) inputs_embeds = std::exchange(bare_embedding_, {});
   Copies copies;
   if (altup()) {
@@ -324,7 +329,8 @@ Tensor ModelPass::language_model() {
     alibi = make_alibi(g_, a_.runs.front().layer.mixer.heads, hidden.dtype, slopes);
   }
   if (code_.own == OwnCode::mpt) alibi = make_mpt_alibi(g_, a_.runs.front().layer.mixer.heads, a_.max_positions);
-  Preamble shared = preamble(project_in_ >= 0 ? of_masks : inputs_embeds.dtype);
+  Preamble shared = preamble(project_in_ >= 0 ? of_masks : of_stream);
+  shared.full.cache = shared.windowed.cache = &caches_;
   shared.full.returned = &returned;
   if (code_.norms_values) shared.full.shared = shared.windowed.shared = std::make_shared<SharedKv>();
   if (code_.own == OwnCode::mpt)
@@ -352,6 +358,7 @@ Tensor ModelPass::language_model() {
     if (r < deepstack_layers_) add_features(hidden, images, r);
   }
   g_.prefix.clear();
+  if (!o_.back) return hidden;
   enter(StationPlace::norm);
   if (altup()) hidden = join_copies(g_, a_, copies_, Tensor(hidden), copies.list);
   const Tensor output =

@@ -33,6 +33,21 @@ bool keeps_logits(LossHead h) {
 
 }  // namespace
 
+/// What generate() and its caller name beside a pass behind the first one: ids, mask and positions of the prompt and of all
+/// tokens so far, and the last token's logits in fp32 (executed, transformers 5.24).
+void ModelPass::name_earlier_tokens() {
+  const bool alone = kernels_.kv_cache == KvCache::grows;  // the pass itself has one token
+  const int names = alone ? (kernels_.padding_mask ? 6 : 5) : 3;
+  for (int i = 0; i < names; ++i)
+    caches_.push_back(g_.make("generated_ids", {B, alone ? axis::D : all_}, DType::int64, Category::inputs));
+  caches_.push_back(g_.make("next_token_logits.before", {B, Dim(a_.vocab)}, DType::fp32, Category::logits));
+}
+
+DType ModelPass::format_of_logits() const {
+  const bool wide = kernels_.release.widens_logits || code_.logits_in_fp32;
+  return wide ? DType::fp32 : g_.leaves[static_cast<std::size_t>(head_)].dtype;
+}
+
 // Heads that take hidden states: inside of the model's forward pass, whose names and casts live until it returns, and behind.
 Tensor ModelPass::hidden_loss_inside(const HeadOptions& head, const std::function<void(int)>& scope) {
   Tensor hidden = decoder();
@@ -169,12 +184,22 @@ Tensor ModelPass::forward() {
   if (takes_hidden(head.head)) return inside_model(head.head) ? hidden_loss_inside(head, scope) : hidden_loss(head, scope);
   // torchtitan up to June 2024: the model's output is fp32 and keeps its name until the next one is there
   const bool named = kernels_.kernels == Kernels::torchtitan && o_.keep_outputs;
-  Tensor output, loss, output_before;
+  if (kernels_.later_token) name_earlier_tokens();
+  Tensor output, loss, output_before, scores_before;
+  const bool evaluates = head.head == LossHead::lm_eval && o_.chooses;
+  // `multi_logits` keeps those of a batch until the next one's are there (lm_eval/models/huggingface.py _loglikelihood_tokens)
+  if (evaluates) scores_before = g_.make("log_probs.before", {B, K, Dim(a_.vocab)}, format_of_logits(), Category::logits);
   if (named) output_before = g_.make("logits.before", {B, all_, Dim(a_.vocab)}, DType::fp32, Category::logits);
   {
     Tensor hidden = decoder();
-    output = logits(hidden);
-    if (kernels_.release.widens_logits || named) {
+    if (o_.back) {
+      output = logits(hidden);
+    } else {
+      hidden.reset();
+      enter(StationPlace::head);
+      if (o_.chooses) output = g_.make("logits.arrived", {B, K, Dim(a_.vocab)}, format_of_logits(), Category::logits);
+    }
+    if (o_.back && (kernels_.release.widens_logits || named)) {
       Tensor wide = to(g_, output, DType::fp32, "logits_fp32");
       output = std::move(wide);
     }
@@ -203,6 +228,12 @@ Tensor ModelPass::forward() {
   if (o_.keep_outputs || keeps_logits(head.head)) kept_outputs_ = output;
   if (inside_model(head.head)) return loss;
   enter(StationPlace::loss);
+  if (evaluates) caches_.clear();  // `self.model(inps).logits`: what else the model returned goes
+  if (!o_.chooses) {
+    output.reset();
+    enter(StationPlace::finish);
+    return {};
+  }
   if (holds_logits(head.head)) {
     // the step's local variable `output` (verl), `pred` (torchtitan) holds the logits until it returns
     loss = run_head(g_, output, head, scope);

@@ -41,6 +41,7 @@ class ModelPass {
   int units(std::size_t run) const { return static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, a_.runs[run].count)); }
   void enter(StationPlace place, int run = -1, int unit = 0);
   void declare();
+  void leave_to_others();
   void declare_head(DType outer, DType dtype, int table);
   int trained_copy(int original, std::string name);
   void freeze();
@@ -74,6 +75,8 @@ class ModelPass {
   Tensor hidden_loss_inside(const HeadOptions& head, const std::function<void(int)>& scope);
   Tensor hidden_loss(const HeadOptions& head, const std::function<void(int)>& scope);
   Tensor logits(const Tensor& hidden);
+  DType format_of_logits() const;
+  void name_earlier_tokens();
   Tensor output_layer(Tensor in);
   Tensor output_group(const Tensor& in);
   void soft_cap(Tensor& logits);

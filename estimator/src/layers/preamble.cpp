@@ -17,8 +17,8 @@ Dim all_tokens(const KernelOptions& options) { return Dim(options.tensor) * axis
 
 /// `windowed`: of layers with a window that the sequences reach past. Without padding one mask serves all sequences.
 Tensor mask(Eager& g, const KernelOptions& options, DType dtype, bool windowed, bool forced) {
-  const Dim tokens = all_tokens(options);
-  const Shape shape{B, Dim(1), tokens, tokens};
+  const Dim tokens = all_tokens(options), keys = options.kv_cache == KvCache::grows ? axis::D : tokens;
+  const Shape shape{B, Dim(1), tokens, keys};
   if (options.kernels == Kernels::hf_eager) {
     Tensor allowed = g.make("mask.bool", shape, DType::boolean, Category::buffers);
     return g.make("mask.additive", shape, dtype, Category::buffers);
@@ -26,7 +26,7 @@ Tensor mask(Eager& g, const KernelOptions& options, DType dtype, bool windowed, 
   if ((options.padding_mask || options.vision.sees_itself) && options.kernels == Kernels::hf_sdpa)
     return g.make("mask.bool", shape, DType::boolean, Category::buffers);
   if ((windowed && options.window_mask) || (forced && options.kernels == Kernels::hf_sdpa)) {
-    Tensor once = g.make("mask.window", {Dim(1), Dim(1), tokens, tokens}, DType::boolean, Category::buffers);
+    Tensor once = g.make("mask.window", {Dim(1), Dim(1), tokens, keys}, DType::boolean, Category::buffers);
     once.shape = shape;
     return once;
   }

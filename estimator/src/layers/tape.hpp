@@ -181,6 +181,9 @@ struct PassOptions {
   bool reference = false;       ///< this is that pass
   bool adapters_off = false;    ///< of the policy without its adapters: nothing of it is trained
   bool clones_outputs = false;  ///< DDP hands out copies of what the model returns
+  /// Of a model whose layers lie on several GPUs: this one has what stands in front of them, and what behind.
+  bool front = true, back = true;
+  bool chooses = true;  ///< ... and this one what is made of the logits
   bool operator==(const PassOptions&) const = default;
 };
 

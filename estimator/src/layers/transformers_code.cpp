@@ -16,6 +16,7 @@ std::optional<TransformersCode> transformers_code(std::string_view version) {
   code.copies_shifted = before("4.49.0");
   code.expands_keys = before("4.48.0");
   code.checkpoints_units = before("4.52.0");
+  code.expands_single = before("5.24.0");
   code.expert_modules = before("5.0.0");
   return code;
 }

@@ -15,6 +15,7 @@ struct TransformersCode {
   bool expands_keys = false;    ///< SDPA gets keys and values of all heads (up to 4.47 without further copies)
   bool checkpoints_units =
       false;  ///< a model checkpoints the call of a layer, which is FSDP's unit; later a layer its own (up to 4.51)
+  bool expands_single = false;  ///< ... where a mask is given also beside one token's queries (before 5.24)
   bool expert_modules = false;  ///< experts are modules of their own, one after another (up to 4, gpt-oss aside)
   bool operator==(const TransformersCode&) const = default;
 };

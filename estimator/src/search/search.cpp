@@ -477,6 +477,13 @@ bool leads_on_megatron(const Job& job) {
 
 Found search_of_its_kind(const Job& job, const Space& space, int keep, const Catalog& c, const std::stop_token& stop,
                          const Admit& admit) {
+  for (const Role& role : job.roles)
+    if (role.kind == RoleKind::generator)
+      throw InputError(Problem{{"", 0, 0, role.name},
+                               "a generator",
+                               "a role that learns or serves",
+                               "",
+                               "not supported yet: a search over generators; advise says what helps"});
   const bool alone = job.roles.empty() || !job.roles[0].trainer.loop.runs_megatron;
   if (alone && !admit && job.roles.size() == 1 && job.roles[0].engine == EngineKind::megatron)
     return search_megatron(job, space, keep, c, stop);

@@ -249,6 +249,15 @@ bool returns_head(const Architecture& a) {
   return !a.final_softcap && (code == nullptr || (!code->scales_logits && !code->logits_in_fp32));
 }
 
+/// Before transformers 5 every layer of GPT-2 has a mask over all positions, and the number of masked scores
+/// (models/gpt2/modeling_gpt2.py GPT2Attention, 4.57).
+Bytes gpt2_masks(const Architecture& a, const Trainer& t) {
+  if (a.family != "gpt2" || t.transformers_version.empty() || compare_versions(t.transformers_version, "5.0.0") >= 0) return 0;
+  std::int64_t layers = 0;
+  for (const LayerRun& run : a.runs) layers += run.count;
+  return layers * (a.max_positions * a.max_positions + bytes_of(1, t.storage));
+}
+
 }  // namespace
 
 /// A model that is made from its config alone has tables in fp32: so must one whose packed matrices FSDP1 cuts, because
@@ -428,7 +437,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   std::int64_t rotary = rotary_width(a);
   for (const auto& run : a.runs) rotary = std::max(rotary, run.layer.mixer.rotary_dim);
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
-  p.buffers += tower_buffers(a.tower) + gptj_buffers(a) + lightning_buffers(a, t.storage);
+  p.buffers += tower_buffers(a.tower) + gptj_buffers(a) + lightning_buffers(a, t.storage) + gpt2_masks(a, t);
   put_rotary_tables(p, tape, rotary_tables(a, t, p.flattened));
   p.buffers += bytes_of(scan_norm_weights(a), t.storage) + correction_buffers(a);
   if (p.flattened) p.buffers += packed_statistics(tape);

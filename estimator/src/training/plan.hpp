@@ -54,6 +54,7 @@ struct UnitBytes {
 struct TrainTapes {
   std::shared_ptr<const Tape> train, log_probs;
   std::shared_ptr<const Tape> reference = nullptr;  ///< of the forward pass inside of a preference loss
+  std::shared_ptr<const Tape> decode = nullptr;     ///< of a generator: the last token's pass beside a cache
 };
 struct ReferencePlan;
 
@@ -63,6 +64,8 @@ inline constexpr std::uint8_t kAllInFlight = 255;
 struct TrainPlan {
   const Tape* train = nullptr;  ///< null: this role only runs log-probs
   const Tape* log_probs = nullptr;
+  const Tape* decode = nullptr;  ///< of a generator, whose log_probs is the pass of a whole sequence
+  TokenCounts decode_counts;
   /// Whose leaves are the role's parameters.
   const Tape& tape() const { return train != nullptr ? *train : *log_probs; }
   PassCounts train_counts, log_prob_counts;

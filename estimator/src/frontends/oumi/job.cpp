@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "frontends/oumi/generator.hpp"
+#include "frontends/oumi/server.hpp"
 #include "frontends/oumi/settings.hpp"
 #include "frontends/trainers/names.hpp"
 
@@ -26,6 +28,19 @@ constexpr std::array<PackagesRow, 7> kPackages{{{"0.1.3", "4.45.2", "trl_sft", "
                                                 {"0.4.2", "4.57.1", "trl_sft", "0.10.2", false},
                                                 {"0.6.0", "4.57.1", "trl_sft", "0.10.2", true},
                                                 {"0.8", "newest", "trl_sft_1_3", "0.21.0", true}}};
+
+std::string format_named(std::string_view name) {
+  return std::string(name == "bfloat16" || name == "bf16"                    ? "bf16"
+                     : name == "float16" || name == "f16" || name == "half"  ? "fp16"
+                     : name == "float32" || name == "f32" || name == "float" ? "fp32"
+                                                                             : "");
+}
+
+/// The kernel set of an attn_implementation; "" where it is not described.
+std::string_view kernels_named(std::string_view attention) {
+  const auto row = std::find_if(kAttention.begin(), kAttention.end(), [&](const auto& r) { return r.first == attention; });
+  return row == kAttention.end() ? std::string_view{} : row->second;
+}
 
 class JobMaker {
  public:
@@ -279,25 +294,18 @@ class JobMaker {
     const std::string at(inference_path(text_.kind)),
         key = at + (text_.kind == FileKind::evaluation ? "inference_engine" : "engine");
     if (m_.engine.empty()) return s_.elsewhere(at + "model", "no model: nothing needs a GPU");
-    constexpr std::array<std::string_view, 4> kHere{"VLLM", "NATIVE", "SGLANG", "LLAMACPP"};
+    constexpr std::array<std::string_view, 3> kHere{"VLLM", "NATIVE", "LLAMACPP"};
+    if (m_.engine == "SGLANG" || m_.engine == "REMOTE_VLLM")
+      return s_.elsewhere(key, fmt::format("Oumi asks a server that was started before: oomplan estimate -- {} answers for it",
+                                           m_.engine == "SGLANG" ? "python -m sglang.launch_server" : "vllm serve"));
     if (std::find(kHere.begin(), kHere.end(), m_.engine) == kHere.end())
       return s_.elsewhere(key, "the engine runs elsewhere: nothing of it needs a GPU here");
-    if (m_.engine == "SGLANG" || m_.engine == "LLAMACPP") return s_.refuse(key, fmt::format("the engine {} of Oumi", m_.engine));
-    if (m_.engine != "VLLM") return s_.refuse(key, "generation by Transformers (engine NATIVE)");
+    if (m_.engine == "LLAMACPP") return s_.refuse(key, "llama.cpp, of whose GGUF files every tensor has a format of its own");
     const std::int64_t all = gpus(true);
     cluster(all);
-    s_.put("server.model", t_.text(at + "model.model_name"), s_.origin(at + "model.model_name"));
-    s_.put("server.engine", fmt::format("vllm {}", packages().vllm), s_.origin(key));
-    s_.put("server.layout", fmt::format("t{}", all), s_.by_code("src/oumi/inference/vllm_inference_engine.py: all visible GPUs"));
-    s_.put("server.gpu_memory_utilization", "0.9", s_.by_code("src/oumi/inference/vllm_inference_engine.py"));
-    s_.put("server.enforce_eager", "true", s_.by_code("src/oumi/inference/vllm_inference_engine.py"));
-    if (t_.has(at + "model.model_max_length"))
-      s_.put("server.max_model_len", fmt::format("{}", t_.whole(at + "model.model_max_length", 0)),
-             s_.origin(at + "model.model_max_length"));
-    if (t_.has(at + "model.adapter_model")) s_.refuse(at + "model.adapter_model", "adapters that Oumi's vLLM serves");
-    const Node* words = t_.at(at + "model.model_kwargs");
-    if (words != nullptr && !words->entries.empty())
-      s_.refuse(at + "model.model_kwargs", "arguments of Oumi's vLLM by model_kwargs");
+    if (m_.engine == "VLLM") return put_server({text_, beside_, at, key, all, packages().vllm}, t_, s_, out_, notes_);
+    out_.roles.back().kind = RoleKind::generator;
+    put_generator({text_, beside_, at, all, packages().transformers, format_named, kernels_named}, t_, s_, out_, notes_);
   }
 
   const OumiText& text_;

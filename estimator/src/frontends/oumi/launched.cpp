@@ -11,7 +11,7 @@ namespace {
 using launch::EntryPoint;
 using Kind = launch::Entry::Kind;
 
-/// oumi-ai/oumi d8ed0777: src/oumi/cli/main.py.
+/// oumi-ai/oumi d8ed0777: src/oumi/cli/main.py; flags of a judge in src/oumi/cli/judge.py.
 constexpr std::array kPrograms{
     EntryPoint{Kind::program, "oumi", "train", "Oumi", "its trainer", "oumi"},
     EntryPoint{Kind::module, "oumi", "train", "Oumi", "its trainer", "oumi"},
@@ -22,6 +22,12 @@ constexpr std::array kPrograms{
     EntryPoint{Kind::module, "oumi", "evaluate", "Oumi", "its evaluation", "oumi", false},
     EntryPoint{Kind::program, "oumi", "eval", "Oumi", "its evaluation", "oumi", false},
     EntryPoint{Kind::module, "oumi", "eval", "Oumi", "its evaluation", "oumi", false},
+    EntryPoint{Kind::program, "oumi", "judge", "Oumi", "its judge", "oumi", false},
+    EntryPoint{Kind::module, "oumi", "judge", "Oumi", "its judge", "oumi", false},
+    EntryPoint{Kind::program, "oumi", "synth", "Oumi", "its synthesis", "oumi", false},
+    EntryPoint{Kind::module, "oumi", "synth", "Oumi", "its synthesis", "oumi", false},
+    EntryPoint{Kind::program, "oumi", "synthesize", "Oumi", "its synthesis", "oumi", false},
+    EntryPoint{Kind::module, "oumi", "synthesize", "Oumi", "its synthesis", "oumi", false},
 };
 
 /// A file of Oumi's repository: "oumi://configs/...".
@@ -37,6 +43,8 @@ Words words_of_command(Handing& handing) {
   const auto& all = handing.words();
   Words out;
   std::size_t i = std::min(handing.first_argument(), all.size());
+  const bool judges = i < all.size() && all[i] == "judge";
+  if (judges && i + 1 < all.size() && !all[i + 1].starts_with('-')) ++i;  // dataset, conversations
   const auto value_behind = [&](const std::string& flag) {
     if (++i >= all.size()) handing.fail(fmt::format("{} without a value", flag), "a value behind it", {});
     return all[i];
@@ -51,6 +59,10 @@ Words words_of_command(Handing& handing) {
       continue;  // _CLI_IGNORED_PREFIXES
     } else if (flag == "-v" || flag == "--verbose" || flag == "-i" || flag == "--interactive") {
       continue;
+    } else if (judges && (flag == "--raw" || flag == "--display-raw-output")) {
+      continue;
+    } else if (judges && (flag == "--input" || flag == "--output")) {
+      if (equals == std::string::npos) value_behind(flag);
     } else if (flag == "--log-level" || flag == "-log") {
       value_behind(flag);
     } else if (flag.starts_with("--")) {

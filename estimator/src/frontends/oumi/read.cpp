@@ -68,6 +68,8 @@ class FileReader {
     find_world();
     const auto kind = kind_of(keys_of_lines(source_.text), source_.text);
     out_.kind = kind.value_or(FileKind::training);
+    // what a file by itself is for is started by itself, but for training
+    if (source_.arguments.empty() && out_.kind != FileKind::training) out_.world.distributed = false;
     put_over_defaults();
     return std::move(out_);
   }

@@ -32,8 +32,11 @@ void OumiSettings::flag(std::string key, std::string_view path) {
 
 void OumiSettings::elsewhere(std::string_view path, std::string why) {
   const Node* n = text_.root.at(path);
-  out_.problems.push_back(
-      {place(path), n != nullptr ? compose::describe(*n) : "", "an engine on GPUs of this job: VLLM", {}, std::move(why)});
+  out_.problems.push_back({place(path),
+                           n != nullptr ? compose::describe(*n) : "",
+                           "an engine on GPUs of this job: VLLM or NATIVE",
+                           {},
+                           std::move(why)});
 }
 
 void OumiSettings::refuse(std::string_view path, std::string what) {

@@ -15,7 +15,9 @@ namespace {
 struct KeyRow {
   std::string_view knob, path;
 };
-constexpr std::array<KeyRow, 11> kPlain{{
+constexpr std::array<KeyRow, 13> kPlain{{
+    {"generator.kv_cache", "generation.use_cache"},
+    {"generator.sequences_per_micro_batch", "generation.batch_size"},
     {"trainer.sequences_per_micro_batch", "training.per_device_train_batch_size"},
     {"trainer.micro_batches", "training.gradient_accumulation_steps"},
     {"trainer.sequence_tokens", "model.model_max_length"},
@@ -32,7 +34,10 @@ constexpr std::array<KeyRow, 11> kPlain{{
 struct WordRow {
   std::string_view knob, value, path, word;
 };
-constexpr std::array<WordRow, 15> kWords{{
+constexpr std::array<WordRow, 18> kWords{{
+    {"generator.kernels", "hf_sdpa", "model.attn_implementation", "sdpa"},
+    {"generator.kernels", "hf_flash", "model.attn_implementation", "flash_attention_2"},
+    {"generator.kernels", "hf_eager", "model.attn_implementation", "eager"},
     {"trainer.recompute", "full", "training.enable_gradient_checkpointing", "true"},
     {"trainer.recompute", "none", "training.enable_gradient_checkpointing", "false"},
     {"trainer.backward_prefetch", "pre", "fsdp.backward_prefetch", "BACKWARD_PRE"},

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "catalog/architecture.hpp"
 #include "job/kernel_sets.hpp"
 #include "job/names.hpp"
 
@@ -87,8 +88,18 @@ void derive_role(Derivation& d, Role& role) {
   if (of_transformers(t.kernels) && t.lora.rank > 0 && t.vision.images == 0)
     d.derive(key_of(role, "lora.targets"), "default", "peft's own targets for the model's type",
              "huggingface/peft src/peft/utils/constants.py, 0.21.2");
+  if (role.kind == RoleKind::generator)
+    return d.derive(key_of(role, "head"), "next_token", "generate()",
+                    "huggingface/transformers src/transformers/generation/utils.py");
   if (!titan && !litgpt && !torchtune && role.kind == RoleKind::trainer)
     d.derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
+}
+
+void derive_model(Derivation& d, Role& role) {
+  if (role.kind != RoleKind::generator || role.architecture->tower.kind.empty()) return;
+  d.note({Note::Level::warning,
+          {"", 0, 0, key_of(role, "model")},
+          "prompts are counted as text alone: what images make in the vision tower comes on top"});
 }
 
 void derive_update(Derivation& d, Role& /*rollout*/, Role& /*actor*/) {
@@ -101,6 +112,7 @@ FrameworkRow framework_row() {
   FrameworkRow row{.framework = Framework::torch, .loop = {}};
   row.defaults = default_rows;
   row.derive_role = derive_role;
+  row.derive_model = derive_model;
   row.derive_update = derive_update;
   return row;
 }
