@@ -4,8 +4,10 @@
 #include <array>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "frontends/oumi/adapters.hpp"
+#include "frontends/oumi/formats.hpp"
+#include "frontends/oumi/mixed.hpp"
 #include "frontends/oumi/settings.hpp"
 
 namespace oomplan::oumi {
@@ -52,13 +54,6 @@ constexpr std::array<PackagesRow, 7> kPackages{{{"0.1.3", "4.45.2", "trl_sft", "
                                                 {"0.4.2", "4.57.1", "trl_sft", "0.10.2", false},
                                                 {"0.6.0", "4.57.1", "trl_sft", "0.10.2", true},
                                                 {"0.8", "newest", "trl_sft_1_3", "0.21.0", true}}};
-
-std::string format_named(std::string_view name) {
-  return std::string(name == "bfloat16" || name == "bf16"                    ? "bf16"
-                     : name == "float16" || name == "f16" || name == "half"  ? "fp16"
-                     : name == "float32" || name == "f32" || name == "float" ? "fp32"
-                                                                             : "");
-}
 
 class JobMaker {
  public:
@@ -167,7 +162,6 @@ class JobMaker {
     s_.put("trainer.reshard_after_forward", keeps ? "false" : "true", s_.origin("fsdp.sharding_strategy"));
     if (t_.text("fsdp.auto_wrap_policy") != "TRANSFORMER_BASED_WRAP")
       s_.refuse("fsdp.auto_wrap_policy", "FSDP's units other than the model's layers");
-    if (t_.has("fsdp.mixed_precision")) s_.refuse("fsdp.mixed_precision", "FSDP's mixed precision under Oumi's trainers");
     s_.flag("trainer.cpu_offload_policy", "fsdp.cpu_offload");
     s_.flag("trainer.forward_prefetch", "fsdp.forward_prefetch");
     const std::string back = t_.text("fsdp.backward_prefetch", "BACKWARD_PRE");
@@ -226,13 +220,8 @@ class JobMaker {
     const std::string format = written == "auto" ? "bf16" : format_named(written);
     if (format.empty()) return s_.refuse("model.torch_dtype_str", fmt::format("parameters in {}", written));
     s_.put("trainer.precision.storage", format, s_.origin("model.torch_dtype_str"));
-    const std::string mixed = t_.text("training.mixed_precision_dtype", "NONE");
-    if (mixed == "NONE") return;
-    if (mixed == "FP16" || m_.engine == "fsdp1")
-      return s_.refuse("training.mixed_precision_dtype", "mixed precision in fp16, or under FSDP");
-    for (const char* knob : {"trainer.precision.compute", "trainer.precision.reduce"})
-      s_.put(knob, format, s_.origin("model.torch_dtype_str"));
-    s_.put("trainer.autocast", "true", s_.origin("training.mixed_precision_dtype"));
+    const Mixed mixed = mixed_precision(t_, m_);
+    if (!mixed.format.empty()) put_mixed_precision(s_, mixed, format, m_, t_.flag("training.use_peft"));
   }
 
   void kernels() {
@@ -272,38 +261,8 @@ class JobMaker {
   }
 
   void lora() {
-    if (!t_.flag("training.use_peft")) return;
-    s_.copy("trainer.lora.rank", "peft.lora_r");
-    s_.put("trainer.lora.alpha", fmt::format("{}", t_.whole("peft.lora_alpha", 8)), s_.origin("peft.lora_alpha"));
-    if (t_.real("peft.lora_dropout", 0) > 0)
-      s_.put("trainer.lora.dropout", fmt::format("{}", t_.real("peft.lora_dropout", 0)), s_.origin("peft.lora_dropout"));
-    names("trainer.lora.targets", "peft.lora_target_modules");
-    names("trainer.lora.modules_to_save", "peft.lora_modules_to_save");
-    for (const std::string_view path : {"peft.lora_exclude_modules", "peft.lora_target_parameters"})
-      if (t_.has(path)) s_.refuse(path, fmt::format("{} of adapters", path.substr(path.find('.') + 1)));
-    if (t_.text("peft.lora_bias", "none") != "none") s_.refuse("peft.lora_bias", "biases that are trained beside adapters");
-    packed();
-  }
-  void names(const char* knob, std::string_view path) {
-    const Node* n = t_.at(path);
-    if (n == nullptr || n->items.empty()) return;
-    std::vector<std::string> all;
-    for (const Node& item : n->items) all.push_back(item.text);
-    const bool linear = all == std::vector<std::string>{"all-linear"};
-    s_.put(knob, linear ? "all-linear" : fmt::format("[{}]", fmt::join(all, ", ")), s_.origin(path));
-  }
-  void packed() {
-    if (!t_.flag("peft.q_lora")) return;
-    const std::int64_t bits = t_.whole("peft.q_lora_bits", 4);
-    if (bits != 4 && bits != 8) return s_.refuse("peft.q_lora_bits", fmt::format("a base of {} bits", bits));
-    s_.put("trainer.lora.base", bits == 8 ? "int8" : "nf4", s_.origin("peft.q_lora_bits"));  // fp4 packs as nf4 does
-    s_.put("trainer.lora.prepare_kbit", "true", s_.by_code("src/oumi/builders/models.py: build_peft_model"));
-    if (m_.trainer == "TRL_SFT" && packages().casts_adapters)
-      s_.put("trainer.lora.format", "storage", s_.by_code("trl/trainer/sft_trainer.py, 0.26 and later"));
-    if (bits == 8) return;
-    s_.flag("trainer.lora.base_double_quant", "peft.use_bnb_nested_quant");
-    s_.put("trainer.lora.base_compute", format_named(t_.text("peft.bnb_4bit_compute_dtype", "float32")),
-           s_.origin("peft.bnb_4bit_compute_dtype"));
+    if (t_.flag("training.use_peft"))
+      put_adapters(s_, t_, m_, packages().casts_adapters, !mixed_precision(t_, m_).format.empty());
   }
 
   // ---- servers
