@@ -59,3 +59,22 @@ def test_mixed_precision_trains_in_32_bits(tmp_path: Path) -> None:
 def test_excluded_modules_are_one_expression(tmp_path: Path) -> None:
     made = trainer(tmp_path, ("training:\n", ADAPTERS.format('  lora_exclude_modules: [".*vision.*", ".*audio.*"]\n')))
     assert made["lora.exclude"] == "(.*vision.*)|(.*audio.*)"
+
+
+def test_text_beside_a_tower(tmp_path: Path) -> None:
+    """The root has a tower that no batch reaches, and the optimizer states for it where all is trained."""
+    gemma = (('"meta-llama/Llama-3.1-8B-Instruct"', '"google/gemma-3-4b-it"'),)
+    made = trainer(tmp_path, *gemma)
+    assert made["engine"] == "fsdp1"
+    done = run("estimate", "x.yaml", "--gpus", "4", folder=tmp_path)
+    assert done.returncode == 0 and "not supported" not in done.stderr, done.stderr
+
+
+def test_a_checkpoint_in_four_bits_becomes_sixteen(tmp_path: Path) -> None:
+    packed = '  model_kwargs:\n    quantization_config:\n      quant_method: "mxfp4"\n'
+    changes = [("model:\n", "model:\n" + packed), ("training:\n", ADAPTERS.format(""))]
+    made = trainer(tmp_path, *changes)
+    assert made["precision.storage"] == "bf16" and made["lora.base"] == "full"
+    changed(tmp_path, *changes, ("enable_fsdp: True", "enable_fsdp: False"))
+    done = run("estimate", "x.yaml", "--gpus", "4", folder=tmp_path)
+    assert done.returncode == 2 and "dequantised while it is loaded on one GPU or under DDP" in done.stderr

@@ -124,12 +124,20 @@ class JobMaker {
     if (t_.has("model.adapter_model")) s_.refuse("model.adapter_model", "adapters that are loaded and trained further");
     const Node* frozen = t_.at("model.freeze_layers");
     if (frozen != nullptr && !frozen->items.empty()) s_.refuse("model.freeze_layers", "layers that are frozen by their names");
-    if (t_.at("model.model_kwargs.quantization_config") != nullptr)
-      s_.refuse("model.model_kwargs.quantization_config", "a model that is dequantised while it is loaded");
+    refuse_packed_checkpoint();
     if (t_.flag("training.compile")) s_.refuse("training.compile", "torch.compile of Transformers' models");
     for (const std::string_view key : {"train", "validation"})
       if (const Node* n = t_.at(fmt::format("data.{}.collator_name", key)); n != nullptr && n->text.starts_with("vision"))
         s_.refuse(fmt::format("data.{}.collator_name", key), "images in the batches of Oumi's trainers");
+  }
+
+  /// src/oumi/builders/models.py: mxfp4 is dequantised, other methods are passed over. Under FSDP that is one tensor after
+  /// another in front of everything else, less than a unit that is built.
+  void refuse_packed_checkpoint() {
+    constexpr std::string_view kKey = "model.model_kwargs.quantization_config";
+    const bool dequantised = t_.text("model.model_kwargs.quantization_config.quant_method") == "mxfp4";
+    if (t_.at(kKey) != nullptr && !(dequantised && m_.engine == "fsdp1"))
+      s_.refuse(kKey, "a model that is dequantised while it is loaded on one GPU or under DDP");
   }
 
   void engine(std::int64_t all) {
