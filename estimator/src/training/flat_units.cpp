@@ -189,8 +189,10 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
   for (std::size_t u = 0; u < stations; ++u) finish(u);
   for (const auto& [leaf, all] : pieces) {
     const std::size_t station = tape.leaves[leaf].station;
+    const std::int64_t copies = wrapped[station] ? tape.stations[station].count : 1;
+    const bool embedding = tape.stations[station].place == StationPlace::embedding;
     for (const std::int64_t elements : all)
-      out.tensors.push_back({{elements}, elements, storage[leaf], wrapped[station] ? tape.stations[station].count : 1});
+      out.tensors.push_back({{elements}, elements, storage[leaf], copies, false, embedding});
   }
   // Every adapter is a unit of its own inside of its layer's: FSDP1 wants a flat parameter trained or frozen as a whole
   // (peft/utils/other.py fsdp_auto_wrap_policy, verl/utils/fsdp_utils.py get_fsdp_wrap_policy).
