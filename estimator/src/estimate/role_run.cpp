@@ -268,8 +268,9 @@ std::string unsupported_beside_tower(const Role& role) {
   const auto without = [&](std::string_view what) {
     return fmt::format("text alone beside a vision tower ('{}') is not supported yet {}", role.architecture->tower.kind, what);
   };
-  if (role.engine != EngineKind::single && role.engine != EngineKind::ddp && role.engine != EngineKind::fsdp2)
-    return without("under this engine: say engine: single, ddp or fsdp2");
+  const EngineKind e = role.engine;
+  if (e != EngineKind::single && e != EngineKind::ddp && e != EngineKind::fsdp2 && e != EngineKind::fsdp1)
+    return without("under this engine: say engine: single, ddp, fsdp2 or fsdp1");
   if (!t.loop.saves_plainly) return without("in this framework");
   if (t.kernels != Kernels::hf_flash && t.kernels != Kernels::hf_sdpa && t.kernels != Kernels::hf_eager)
     return without("with these kernels: say kernels: hf_flash, hf_sdpa or hf_eager");

@@ -387,8 +387,6 @@ class Validator {
     if (t.reshard_ranks > 0) not_its_own(role, "reshard_ranks", "auto", kWhose);
     if (t.wrap_embedding) not_its_own(role, "wrap_embedding", "false", kWhose);
     if (t.wrap_head) not_its_own(role, "wrap_head", "false", kWhose);
-    if (t.lora.rank > 0 && t.forward_prefetch)
-      problem(key_of(role, "forward_prefetch"), "true", "false", "not supported yet: LoRA under FSDP1 with forward_prefetch");
     const bool views_stay = t.layout.data * t.layout.context <= t.replicas && (t.compute == t.storage || !t.cast_parameters);
     if (t.cpu_offload_policy && views_stay)
       problem(key_of(role, "cpu_offload_policy"), "true", "false",

@@ -26,7 +26,8 @@ std::string fails_on_dtensors(OptimizerKind kind) {
 std::string fails_on_flat_shards(const Trainer& t) {
   if (t.optimizer == OptimizerKind::muon) return "torch.optim.Muon takes matrices alone, and FSDP1's parameters are flat";
   if (t.optimizer == OptimizerKind::apollo_adamw) return "APOLLO projects matrices, and FSDP1's parameters are flat";
-  if (t.use_orig_params) return "not supported yet: this optimizer on the pieces of parameters that a rank of FSDP1 has";
+  if (t.use_orig_params && t.optimizer < OptimizerKind::adamw_8bit)
+    return "not supported yet: this optimizer on the pieces of parameters that a rank of FSDP1 has";
   if (t.cpu_offload_policy) return "not supported yet: this optimizer on the host";
   return {};
 }

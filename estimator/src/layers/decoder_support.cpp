@@ -81,7 +81,8 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   const bool exchanges =
       delta && options.delta.patched && options.delta.sequence > 0 && options.delta.kernels != LinearAttention::torch;
   const bool splits = exchanges || (delta && options.delta.told_nothing);
-  if ((state || convolved) && (options.padding_mask || (options.ulysses > 1 && !splits)))
+  const bool unmasked = !delta || options.delta.patched;  // transformers' own modules take a mask of the batch's padding
+  if ((state || convolved) && ((options.padding_mask && unmasked) || (options.ulysses > 1 && !splits)))
     return "a padding mask or Ulysses under linear attention, lightning attention or short convolutions";
   // Nemotron-H: a mixer or a feed-forward block alone in a layer
   const bool alone = place == NormPlace::single && code.norm == NormCode::rms_wide_cast;

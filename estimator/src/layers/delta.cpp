@@ -425,7 +425,9 @@ Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const Laye
                        const Tensor& x) {
   const DeltaSizes n(m);
   const bool by_head = w.state.in_ba >= 0, torch = options.delta.kernels == LinearAttention::torch;
-  Projections p = by_head ? ordered_by_head(g, n, w, x) : apart(g, n, w, x);
+  // apply_mask_to_padding_states: a product with the batch's own mask, in the place of which it stands
+  const Tensor masked = options.padding_mask ? scale(g, x, "masked") : x;
+  Projections p = by_head ? ordered_by_head(g, n, w, masked) : apart(g, n, w, masked);
   const DType dtype = p.mixed.dtype;
   Tensor given;
   {

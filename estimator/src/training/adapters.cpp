@@ -37,6 +37,7 @@ std::string unsupported_outside(const Trainer& t, EngineKind engine, const Archi
   if (t.layout.tensor > 1) return "under tensor parallelism";
   if (engine == EngineKind::fsdp1 && t.lora.own_units && m.has_outside("embed_tokens"))
     return "where FSDP1 would flatten a trained pair with its frozen embedding, which torch refuses (lora.own_units: false)";
+  if (engine == EngineKind::fsdp1 && t.lora.own_units && t.forward_prefetch) return "under FSDP1 with forward_prefetch";
   if (shards_by_fsdp2(engine) && mixes_formats(t, a, m))
     return "where a pair and a trained copy of another format share a unit, which FSDP2 refuses (lora.format: storage)";
   if (t.loop.of_framework) return "under an RL framework";

@@ -190,6 +190,8 @@ class FlatSites : public EngineSites<R> {
     Sites s;
     s.gradient = gradient;
     if (of_root) put_gradients(s, b, "root.adapter");
+    if (!of_root && plan_.forward_prefetch)
+      s.fresh = this->site("layer", "adapter.flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
     s.upload = this->site("layer", "adapter.shard_from_host", b.upload, Category::communication, Holder::communication, 3);
     s.low_precision =
         this->site("layer", "adapter.shard_cast", b.low_precision, Category::communication, Holder::communication, 3);

@@ -140,17 +140,28 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     return tape.stations[leaf.station].place == StationPlace::head && !leaf.shared;
   });
   const auto unit_of = [&](const TapeLeaf& leaf) { return wrapped[leaf.station] ? leaf.station : stations; };
+  // the root has all blocks of a tower that is no unit
+  const auto times_in_unit = [&](const TapeLeaf& leaf) { return wrapped[leaf.station] ? 1 : tape.stations[leaf.station].count; };
+  // a tower that no batch reaches gets zeros, as views of the root's flat gradient: the optimizer has states for it
+  const auto gets_gradient = [&](const TapeLeaf& leaf) {
+    const bool idle = !tape.stations[leaf.station].called && !lora && t.vision.train == TowerTraining::all;
+    return (leaf.trainable && !leaf.passive) || idle;
+  };
+  const auto is_adapter = [&](const TapeLeaf& leaf) { return apart && (leaf.trainable || leaf.unreached); };
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
-    if ((apart && leaf.trainable) || leaf.packed == PackedLeaf::statistics) continue;
+    if (is_adapter(leaf) || leaf.packed == PackedLeaf::statistics) continue;
     // a packed matrix is stored in the format of the others (bnb_4bit_quant_storage): one flat parameter has one
     const bool packed = leaf.packed == PackedLeaf::weight;
     const std::int64_t elements = packed ? ceil_div(8 * leaf.elements(), row(t.storage).bits) : leaf.elements();
     const DType format = packed ? t.storage : storage[i];
-    flats[unit_of(leaf)].put(i, elements, format, leaf.trainable && !leaf.passive);
-    out.originals[i] = bytes_of(elements, format);
-    tensors[unit_of(leaf)].push_back(out.originals[i]);
-    states[unit_of(leaf)].put(leaf, format);
+    const std::int64_t times = times_in_unit(leaf);
+    for (std::int64_t copy = 0; copy < times; ++copy) {
+      flats[unit_of(leaf)].put(i, elements, format, gets_gradient(leaf));
+      tensors[unit_of(leaf)].push_back(bytes_of(elements, format));
+      states[unit_of(leaf)].put(leaf, format);
+    }
+    out.originals[i] = bytes_of(elements, format) * times;
     // a matrix of two names is cut for each (executed_summons.jsonl)
     if (t.loop.states_by_mesh && no_head && tape.stations[leaf.station].place == StationPlace::embedding)
       states[unit_of(leaf)].put(leaf, format);
@@ -158,7 +169,7 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
   for (const auto& unit : tensors) out.buckets.push_back(broadcast_buckets(unit));
 
   out.units.resize(stations);
-  std::map<std::size_t, std::int64_t> pieces;  // of leaves, with use_orig_params
+  std::map<std::size_t, std::vector<std::int64_t>> pieces;  // of leaves, with use_orig_params
   const auto finish = [&](std::size_t u) {
     Flat& flat = flats[u];
     if (flat.empty()) return;
@@ -170,19 +181,24 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     if (!flat.trained()) return;
     const std::int64_t times = u == stations ? 1 : tape.stations[u].count;
     if (t.use_orig_params)
-      flat.each_piece([&](std::size_t leaf, std::int64_t elements) { pieces[leaf] = elements; });
+      flat.each_piece([&](std::size_t leaf, std::int64_t elements) { pieces[leaf].push_back(elements); });
     else
       out.tensors.push_back({{flat.shard()}, flat.shard(), flat.storage(), times});
   };
   finish(stations);  // the root's is the first that parameters() gives
   for (std::size_t u = 0; u < stations; ++u) finish(u);
-  for (const auto& [leaf, elements] : pieces)
-    out.tensors.push_back({{elements}, elements, storage[leaf], tape.stations[tape.leaves[leaf].station].count});
+  for (const auto& [leaf, all] : pieces) {
+    const std::size_t station = tape.leaves[leaf].station;
+    const std::int64_t copies = wrapped[station] ? tape.stations[station].count : 1;
+    const bool embedding = tape.stations[station].place == StationPlace::embedding;
+    for (const std::int64_t elements : all)
+      out.tensors.push_back({{elements}, elements, storage[leaf], copies, false, embedding});
+  }
   // Every adapter is a unit of its own inside of its layer's: FSDP1 wants a flat parameter trained or frozen as a whole
   // (peft/utils/other.py fsdp_auto_wrap_policy, verl/utils/fsdp_utils.py get_fsdp_wrap_policy).
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
-    if (!apart || !leaf.trainable) continue;
+    if (!is_adapter(leaf)) continue;
     // fms-acceleration has FSDP ignore its fused adapters: they are whole on every rank (fms_acceleration_foak/utils.py, 0.6.1)
     const std::int64_t across = t.foak.lora ? 1 : ranks;
     Flat flat(t, across);
@@ -190,6 +206,10 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     flat.end();
     FlatBytes& unit = unit_of(leaf) == stations ? out.root : out.units[leaf.station];
     const Bytes shard = bytes_of(flat.shard(), storage[i]);
+    if (leaf.unreached) {  // its module never runs: there it is
+      unit.resident += shard * times_in_unit(leaf);
+      continue;
+    }
     const Bytes whole = t.foak.lora ? 0 : bytes_of(flat.elements(), storage[i]);
     const FlatBytes gathered = t.foak.lora ? FlatBytes() : bytes_of_flat(flat, t, across);
     out.adapters.push_back({unit_of(leaf), flat.originals(), whole, shard, static_cast<int>(i), gathered});

@@ -103,6 +103,19 @@ class Fsdp1 : public FlatResidents<R> {
       }
       if (backward && ahead(BackwardPrefetch::pre) && !order_.empty()) gather(order_.back());
     }
+    bool empty() const { return order_.empty(); }
+    /// forward_prefetch takes units as they run: the layer gathers its first adapter ahead, each the one behind it, and the last
+    /// one's `next` is the layer behind (_runtime_utils.py _pre_forward_unshard, _prefetch_handle).
+    template <class Next>
+    auto gathering_ahead(Next next) {
+      gather(order_.front());
+      return [this, next](const TapeUse& use, bool act) {
+        if (!act || use.moment != UseMoment::begins || use.derives) return (*this)(use, act);
+        const bool ours = (*this)(use, act);
+        if (ours) gather_behind(engine_.adapter(use.leaf), next);
+        return ours;
+      };
+    }
     bool operator()(const TapeUse& use, bool act) {
       if (use.moment != UseMoment::begins && use.moment != UseMoment::ends) return false;
       const int one = engine_.adapter(use.leaf);
@@ -111,12 +124,23 @@ class Fsdp1 : public FlatResidents<R> {
       if (use.moment == UseMoment::begins) {
         gather(one);
         if (use.derives && ahead(BackwardPrefetch::pre)) gather_before(one);
-      } else {
+      } else if (!use.derives) {
         reshard(one);
-        if (use.derives) reduce(one);
-        if (use.derives && ahead(BackwardPrefetch::post)) gather_before(one);
+      } else if (engine_.adapters_wait()) {
+        r().alloc(engine_.adapter_unit(one).fresh, at_);
+        finish_waiting();
+        waiting_ = one;
+      } else {
+        finish(one);
       }
       return true;
+    }
+    /// The gradient that waits to become a flat one.
+    void finish_waiting() {
+      if (!waiting_) return;
+      finish(*waiting_);
+      r().free(engine_.adapter_unit(*waiting_).fresh, at_);
+      waiting_.reset();
     }
     void reshard_all() {
       while (!held_.empty()) reshard(held_.back());
@@ -138,9 +162,15 @@ class Fsdp1 : public FlatResidents<R> {
     void reshard(int one) {
       if (std::erase(held_, one) > 0) engine_.reshard(engine_.adapter_unit(one), at_);
     }
+    R& r() const { return engine_.r_; }
+    void finish(int one) {
+      reshard(one);
+      reduce(one);
+      if (ahead(BackwardPrefetch::post)) gather_before(one);
+    }
     void reduce(int one) {
       if (!engine_.makes_adapter_gradients() || reduced(one)) return;
-      engine_.r_.alloc(engine_.adapter_gradient(one), at_);
+      r().alloc(engine_.adapter_gradient(one), at_);
       reduced_.push_back(one);
     }
     /// The one whose module ran before.
@@ -148,10 +178,16 @@ class Fsdp1 : public FlatResidents<R> {
       const auto here = std::find(order_.begin(), order_.end(), one);
       if (here != order_.begin()) gather(*(here - 1));
     }
+    template <class Next>
+    void gather_behind(int one, Next&& next) {
+      const auto behind = std::find(order_.begin(), order_.end(), one) + 1;
+      behind == order_.end() ? next() : gather(*behind);
+    }
 
     Fsdp1& engine_;
     Index at_;
     std::vector<int> order_, held_, reduced_;  ///< as their modules run; those that are gathered; those whose gradient is there
+    std::optional<int> waiting_;
   };
 
   // ---- which parameters are there
@@ -210,11 +246,14 @@ class Fsdp1 : public FlatResidents<R> {
     const bool held = holds(s), hooked = plan_.wrapped[s] && !held;
     if (plan_.wrapped[s] && held) bring_again(sites(s), at, false);
     if (hooked && !plan_.forward_prefetch) gather(sites(s), at);
-    if (prefetches_forward()) gather_next(player.tape(), s, u, at);
-    if (plan_.wrapped[s] && size(sites(s).adapter_gradients) > 0) {
+    const auto next = [&] {
+      if (prefetches_forward()) gather_next(player.tape(), s, u, at);
+    };
+    const bool adapted = plan_.wrapped[s] && size(sites(s).adapter_gradients) > 0;
+    if (!adapted) next();
+    if (adapted) {
       AdapterUnits adapters(*this, player.tape(), s, u, at, false);
-      player.play_uses(s, false, u, at, micro_, std::nullopt, LeafGradients::keep, adapters, [] {});
-      adapters.reshard_all();
+      play_adapted(player, s, u, at, adapters, next);
     } else if (has_root_adapters(player.tape(), s)) {
       play_root_adapters(player, s, false);
     } else {
@@ -226,6 +265,20 @@ class Fsdp1 : public FlatResidents<R> {
       reshard(sites(s), at);
     else if (size(sites(s).adapter_unsharded) > 0)
       r_.alloc(sites(s).adapter_unsharded, at);  // each stayed as it was gathered
+  }
+  template <class Next>
+  void play_adapted(Player<R>& player, std::size_t s, Unit u, Index at, AdapterUnits& adapters, Next next) {
+    const auto play = [&](auto&& uses) {
+      player.play_uses(s, false, u, at, micro_, std::nullopt, LeafGradients::keep, uses, [] {});
+    };
+    if (adapters.empty() || !prefetches_forward()) {
+      next();
+      play(adapters);
+    } else {
+      auto ahead = adapters.gathering_ahead(next);
+      play(ahead);
+    }
+    adapters.reshard_all();
   }
   void gather_first(const Tape& tape, std::size_t from) {
     for (std::size_t k = from; k < tape.stations.size(); ++k)
@@ -300,8 +353,11 @@ class Fsdp1 : public FlatResidents<R> {
     returned_after_forward() ? gather(u, at) : bring_again(u, at, views_hold_upload(u));
   }
   bool prefetches(BackwardPrefetch when) const { return plan_.backward_prefetch == when; }
-  /// Nothing waits while a reentrant checkpoint's own backward pass runs to its end.
-  bool waits() const { return plan_.forward_prefetch && !plan_.reentrant; }
+  /// Nothing waits while a reentrant checkpoint's own backward pass runs to its end, and a frozen layer has nothing that could.
+  bool waits() const { return plan_.forward_prefetch && !plan_.reentrant && plan_.flat.adapters.empty(); }
+  /// The split of an adapter's flat parameter that was gathered ahead is older than the products of the one before it, and of the
+  /// layer's first one than the layer: its gradient waits until these are done.
+  bool adapters_wait() const { return plan_.forward_prefetch && !plan_.reentrant; }
   /// A reentrant checkpoint around a unit ran it without a graph: no hook stands on its output, and nobody gathers it ahead of
   /// the pass that computes it again (_needs_pre_backward_unshard).
   bool each_gathers_itself() const { return plan_.units_in_checkpoints; }
@@ -356,13 +412,20 @@ class Fsdp1 : public FlatResidents<R> {
     if (by_layer) gather_target(tape, s, u, at);
     release_later(tape, s, u, at);
     // BACKWARD_PRE's hook stands on that adapter's output, BACKWARD_POST's on its flat parameter's accumulation
-    const Cut first_adapter = prefetches(BackwardPrefetch::post) ? Cut::last_accumulated : Cut::last_gradient;
+    const bool post = prefetches(BackwardPrefetch::post), at_end = post && adapters_wait();
+    const Cut first_adapter = post ? Cut::last_accumulated : Cut::last_gradient;
     AdapterUnits adapters(*this, tape, s, u, at, true);
-    player.play_uses(s, true, u, at, micro_, first_adapter, LeafGradients::add, adapters, [&] {
+    const auto behind_first = [&] {
       if (prefetches(BackwardPrefetch::post)) adapters.reshard_all();  // before it gathers another
       if (ahead && !by_layer && !prefetches(BackwardPrefetch::none)) gather_target(tape, s, u, at);
       if (size(unit.adapter_gradients) > 0) leave_adapters(unit, at);
-    });
+    };
+    if (at_end)
+      player.play_uses(s, true, u, at, micro_, std::nullopt, LeafGradients::add, adapters, [] {});
+    else
+      player.play_uses(s, true, u, at, micro_, first_adapter, LeafGradients::add, adapters, behind_first);
+    adapters.finish_waiting();
+    if (at_end) behind_first();
     adapters.reshard_all();
     reduce_others(s, adapters, at);
     if (prefetches(BackwardPrefetch::none) && ahead) gather_target(tape, s, u, at);

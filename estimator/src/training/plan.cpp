@@ -348,7 +348,9 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     // a tied embedding stays in the root, where the head can reach it (verl utils/fsdp_utils.py apply_fsdp2; AReaL the same);
     // FSDP1's policies name the layers alone (torch/distributed/fsdp/wrap.py: transformer_auto_wrap_policy)
     const bool apart = !tape.tied && !p.flattened;
-    p.wrapped[s] = place == StationPlace::layers || (place == StationPlace::vision && !p.flattened && has_front_unit(a.tower)) ||
+    // layers of the text are FSDP1's units; the blocks of a tower that no batch reaches are left to the root
+    const bool layer = place == StationPlace::layers && (tape.stations[s].called || !p.flattened);
+    p.wrapped[s] = layer || (place == StationPlace::vision && !p.flattened && has_front_unit(a.tower)) ||
                    (apart && place == StationPlace::positions && t.wrap_embedding && t.loop.joins_images_itself) ||
                    (apart && place == StationPlace::embedding && t.wrap_embedding) ||
                    (apart && place == StationPlace::head && t.wrap_head);

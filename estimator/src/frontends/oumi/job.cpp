@@ -4,10 +4,12 @@
 #include <array>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "frontends/oumi/generator.hpp"
 #include "frontends/oumi/server.hpp"
+#include "frontends/oumi/adapters.hpp"
+#include "frontends/oumi/formats.hpp"
+#include "frontends/oumi/mixed.hpp"
 #include "frontends/oumi/settings.hpp"
 #include "frontends/trainers/names.hpp"
 
@@ -111,12 +113,20 @@ class JobMaker {
     if (t_.has("model.adapter_model")) s_.refuse("model.adapter_model", "adapters that are loaded and trained further");
     const Node* frozen = t_.at("model.freeze_layers");
     if (frozen != nullptr && !frozen->items.empty()) s_.refuse("model.freeze_layers", "layers that are frozen by their names");
-    if (t_.at("model.model_kwargs.quantization_config") != nullptr)
-      s_.refuse("model.model_kwargs.quantization_config", "a model that is dequantised while it is loaded");
+    refuse_packed_checkpoint();
     if (t_.flag("training.compile")) s_.refuse("training.compile", "torch.compile of Transformers' models");
     for (const std::string_view key : {"train", "validation"})
       if (const Node* n = t_.at(fmt::format("data.{}.collator_name", key)); n != nullptr && n->text.starts_with("vision"))
         s_.refuse(fmt::format("data.{}.collator_name", key), "images in the batches of Oumi's trainers");
+  }
+
+  /// src/oumi/builders/models.py: mxfp4 is dequantised, other methods are passed over. Under FSDP that is one tensor after
+  /// another in front of everything else, less than a unit that is built.
+  void refuse_packed_checkpoint() {
+    constexpr std::string_view kKey = "model.model_kwargs.quantization_config";
+    const bool dequantised = t_.text("model.model_kwargs.quantization_config.quant_method") == "mxfp4";
+    if (t_.at(kKey) != nullptr && !(dequantised && m_.engine == "fsdp1"))
+      s_.refuse(kKey, "a model that is dequantised while it is loaded on one GPU or under DDP");
   }
 
   void engine(std::int64_t all) {
@@ -149,7 +159,6 @@ class JobMaker {
     s_.put("trainer.reshard_after_forward", keeps ? "false" : "true", s_.origin("fsdp.sharding_strategy"));
     if (t_.text("fsdp.auto_wrap_policy") != "TRANSFORMER_BASED_WRAP")
       s_.refuse("fsdp.auto_wrap_policy", "FSDP's units other than the model's layers");
-    if (t_.has("fsdp.mixed_precision")) s_.refuse("fsdp.mixed_precision", "FSDP's mixed precision under Oumi's trainers");
     s_.flag("trainer.cpu_offload_policy", "fsdp.cpu_offload");
     s_.flag("trainer.forward_prefetch", "fsdp.forward_prefetch");
     const std::string back = t_.text("fsdp.backward_prefetch", "BACKWARD_PRE");
@@ -208,13 +217,8 @@ class JobMaker {
     const std::string format = written == "auto" ? "bf16" : trainers::format_named(written);
     if (format.empty()) return s_.refuse("model.torch_dtype_str", fmt::format("parameters in {}", written));
     s_.put("trainer.precision.storage", format, s_.origin("model.torch_dtype_str"));
-    const std::string mixed = t_.text("training.mixed_precision_dtype", "NONE");
-    if (mixed == "NONE") return;
-    if (mixed == "FP16" || m_.engine == "fsdp1")
-      return s_.refuse("training.mixed_precision_dtype", "mixed precision in fp16, or under FSDP");
-    for (const char* knob : {"trainer.precision.compute", "trainer.precision.reduce"})
-      s_.put(knob, format, s_.origin("model.torch_dtype_str"));
-    s_.put("trainer.autocast", "true", s_.origin("training.mixed_precision_dtype"));
+    const Mixed mixed = mixed_precision(t_, m_);
+    if (!mixed.format.empty()) put_mixed_precision(s_, mixed, format, m_, t_.flag("training.use_peft"));
   }
 
   void kernels() {
@@ -285,6 +289,8 @@ class JobMaker {
     s_.flag("trainer.lora.base_double_quant", "peft.use_bnb_nested_quant");
     s_.put("trainer.lora.base_compute", trainers::format_named(t_.text("peft.bnb_4bit_compute_dtype", "float32")),
            s_.origin("peft.bnb_4bit_compute_dtype"));
+    if (t_.flag("training.use_peft"))
+      put_adapters(s_, t_, m_, packages().casts_adapters, !mixed_precision(t_, m_).format.empty());
   }
 
   // ---- servers

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "frontends/oumi/formats.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan::oumi {
@@ -28,6 +29,7 @@ class Rules {
     training();
     engines();
     precision();
+    packed();
     kernels();
     grpo();
     return std::move(out_);
@@ -104,6 +106,18 @@ class Rules {
     const std::string policy = t_.text("fsdp.mixed_precision");
     if (t_.flag("fsdp.enable_fsdp") && !policy.empty() && policy != "bf16" && policy != "fp16")
       refuse("fsdp.mixed_precision", fmt::format("'{}'", policy), "bf16 or fp16", "src/oumi/core/distributed.py knows no other");
+  }
+
+  /// A packed base under FSDP is flattened with the rest of the model.
+  void packed() {
+    if (!t_.flag("fsdp.enable_fsdp") || !t_.flag("peft.q_lora") || m_.trainer == "OUMI") return;
+    const std::string model = t_.text("model.torch_dtype_str", "auto"), stored = t_.text("peft.bnb_4bit_quant_storage", "uint8");
+    constexpr std::string_view kWhy = "Oumi itself asks for it (src/oumi/train.py)";
+    if (model == "auto")
+      refuse("model.torch_dtype_str", "'auto'", "a format beside fsdp.enable_fsdp and peft.q_lora", std::string(kWhy));
+    else if (format_named(model) != format_named(stored))
+      refuse("peft.bnb_4bit_quant_storage", fmt::format("'{}'", stored),
+             fmt::format("model.torch_dtype_str's '{}' beside fsdp.enable_fsdp", model), std::string(kWhy));
   }
 
   void kernels() {
