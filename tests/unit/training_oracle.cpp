@@ -61,6 +61,8 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_trainer.jsonl", out);
     read_executed("executed_slime_fsdp.jsonl", out);
     read_executed("executed_accelerate.jsonl", out);
+    read_executed("executed_trainer_vision.jsonl", out);
+    read_executed("executed_trainer_experts.jsonl", out);
     read_executed("executed_scaler.jsonl", out);
     read_executed("executed_knobs.jsonl", out);
     read_executed("executed_offload.jsonl", out);

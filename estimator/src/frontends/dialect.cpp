@@ -318,7 +318,7 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
   if (!source.image_size.empty() && !dialect.takes_images)
     throw InputError(Problem{{"command line", 0, 0, "--image-size"},
                              fmt::format("{} of a job of {}", source.image_size, dialect.name),
-                             "a job of verl or Relax",
+                             "a job of verl, Relax or Oumi",
                              {},
                              "a job file says it as vision.height and vision.width"});
   if (!source.linear_attention.empty() && !dialect.takes_states)

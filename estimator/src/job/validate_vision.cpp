@@ -6,6 +6,7 @@
 #include <array>
 
 #include "catalog/architecture.hpp"
+#include "catalog/facts.hpp"
 #include "job/limits.hpp"
 #include "job/model_makers.hpp"
 #include "job/names.hpp"
@@ -103,8 +104,8 @@ class VisionObjections {
           "not supported yet: a vision tower of these kernels");
     if (t_.liger.rope || t_.liger.rms_norm || t_.liger.swiglu)
       add("liger", "Liger's modules", "[]", "not supported yet: Liger beside a vision tower");
-    if (!t_.transformers_version.empty())
-      add("transformers", fmt::format("'{}'", t_.transformers_version), "newest",
+    if (!t_.transformers_version.empty() && compare_versions(t_.transformers_version, "5.5") < 0)
+      add("transformers", fmt::format("'{}'", t_.transformers_version), "5.5 or later",
           "not supported yet: towers of older releases of transformers");
   }
 

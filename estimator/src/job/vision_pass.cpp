@@ -33,7 +33,8 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
   // verl/models/transformers/{qwen2_vl,qwen3_vl,qwen3_5}.py, 0.7 to 0.10; without pixels _get_input_embeds makes an image up
   const bool sharded = engine == EngineKind::fsdp1 || shards_by_fsdp2(engine);
   out.joins_itself = sharded && t.loop.joins_images_itself && is_qwen_tower(a.tower);
-  out.until_5_10 = out.joins_itself;  // setup.py of 0.9 and 0.10: transformers<5.11
+  const bool older = !t.transformers_version.empty() && compare_versions(t.transformers_version, "5.11") < 0;
+  out.until_5_10 = out.joins_itself || older;  // verl: setup.py of 0.9 and 0.10, transformers<5.11
   out.casts_inputs = sharded;
   out.casts_tables = shards_by_fsdp2(engine);
   out.in_whole_units = engine == EngineKind::fsdp1 && t.use_orig_params;

@@ -22,9 +22,10 @@ struct VisionPass {
   bool joins_itself =
       false;                ///< the framework's own forward pass joins images and text (verl): what only leads there has no name
   bool until_5_10 = false;  ///< transformers' code up to 5.10, which verl installs: tables of rotary positions, checkpoints
-  bool casts_back = false;  ///< verl under FSDP1: to what the tower says that it is of, the format of its sharded parameters
-  bool eager = false;       ///< the tower's attention is the eager one, whatever the language model's is (verl 0.7 with Ulysses)
-  bool made_up = false;     ///< no image comes, and the framework sends one of 4 x 4 patches through the tower instead (verl)
+  bool narrow_buffers = false;  ///< those of the tower are 16 bits wide (Megatron's Float16Module)
+  bool casts_back = false;      ///< verl under FSDP1: to what the tower says that it is of, the format of its sharded parameters
+  bool eager = false;    ///< the tower's attention is the eager one, whatever the language model's is (verl 0.7 with Ulysses)
+  bool made_up = false;  ///< no image comes, and the framework sends one of 4 x 4 patches through the tower instead (verl)
   bool in_whole_units =
       false;  ///< FSDP1 with use_orig_params: what is frozen beside trained parameters of a unit asks for gradients
   bool operator==(const VisionPass&) const = default;

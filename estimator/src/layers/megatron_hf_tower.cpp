@@ -14,6 +14,7 @@ PassOptions options_of(const ChunkOptions& o) {
   out.kernels.parameters = DType::bf16;
   out.kernels.vision = o.vision;
   out.kernels.vision.train = TowerTraining::all;
+  out.kernels.vision.narrow_buffers = true;
   out.kernels.vision.until_5_10 = true;  // verl's setup.py, 0.9 and 0.10: transformers<5.11
   out.training = !o.forward_only;
   out.recompute = Recompute::none;

@@ -252,6 +252,13 @@ Tensor VisionTower::masks_and_scatter(const Tensor& embeds, VisionNames& names, 
   return vision_ops::masked_scatter(g_, embeds, names.image_mask, names.embeds, o_.kernels.kernel_internals);
 }
 
+void VisionTower::forget_outputs(VisionNames& names) const {
+  if (!pass_.until_5_10) return;
+  names.last_hidden.reset();
+  names.pooled.reset();
+  names.features.clear();
+}
+
 /// Checkpoints make the output of every embedding layer want a gradient, the tower's too (transformers 5.23, modeling_utils.py:
 /// activation_checkpointing_enable calls enable_input_require_grads): a frozen tower is in the graph, and this a leaf of it.
 /// Qwen3-VL's tower names no such layer (_input_embed_layer): it stays out.

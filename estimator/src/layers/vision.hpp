@@ -92,6 +92,8 @@ class VisionTower {
   void collect_gradient(Tensor& hidden);
   Tensor run_blocks(Tensor hidden);
   Tensor masks_and_scatter(const Tensor& embeds, VisionNames& names, bool videos);
+  /// Up to transformers 5.10 a model names the features alone, not what the tower returned.
+  void forget_outputs(VisionNames& names) const;
 
   static constexpr std::int64_t kChannels = 3;
   Eager& g_;

@@ -98,6 +98,7 @@ void ClipTower::merge(Tensor& embeds, VisionNames& names) {
   std::vector<Tensor> features = ops::split(g_, names.pooled, of_images);
   names.embeds = ops::cat(g_, std::move(features), {Dim(pass_.images * patches_of_image_), width}, "features");
   returned_ = names.embeds;
+  forget_outputs(names);
   Tensor joint = masks_and_scatter(embeds, names, false);
   embeds = std::move(joint);
   retire_idle();

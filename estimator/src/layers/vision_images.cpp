@@ -222,6 +222,7 @@ void ImageTower::merge(Tensor& embeds, VisionNames& names) {
     names.embeds = names.pooled = scales_ ? projected_by_two(hidden) : projected(hidden);
   }
   returned_ = names.embeds;
+  forget_outputs(names);
   Tensor joint = masks_and_scatter(embeds, names, false);
   embeds = std::move(joint);
 }

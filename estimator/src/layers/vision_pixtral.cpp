@@ -195,6 +195,7 @@ void PixtralTower::merge(Tensor& embeds, VisionNames& names) {
   std::vector<Tensor> parts = ops::split(g_, names.pooled, of_images(of_image));
   names.embeds = ops::cat(g_, std::move(parts), names.pooled.shape, "image_features");
   returned_ = names.embeds;
+  forget_outputs(names);
   Tensor joint = masks_and_scatter(embeds, names, false);
   embeds = std::move(joint);
 }

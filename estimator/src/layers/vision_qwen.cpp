@@ -126,7 +126,7 @@ Tensor QwenTower::joined(const std::string& name) {
 
 /// Up to transformers 5.10 Qwen2.5-VL's angles have the format of the module's buffer. Megatron's Float16Module casts that, too;
 /// under FSDP buffers stay as they are. Every layer then makes both tables fp32 (apply_rotary_pos_emb_vision).
-bool QwenTower::has_narrow_angles() const { return pass_.until_5_10 && t_.window > 0 && !pass_.casts_inputs; }
+bool QwenTower::has_narrow_angles() const { return pass_.until_5_10 && t_.window > 0 && pass_.narrow_buffers; }
 
 /// Up to transformers 5.10: angles of both coordinates, and those twice. Both are names of the tower.
 QwenTower::Table QwenTower::tables_from_angles() {
@@ -345,9 +345,11 @@ void QwenTower::merge(Tensor& embeds, VisionNames& names) {
   names.features = std::exchange(features_, {});
   enter(StationPlace::merge);
   names.embeds = joined_images(names.pooled, "image_embeds");
+  if (!learned_positions(t_)) forget_outputs(names);
   Tensor joint = masks_and_scatter(embeds, names, true);
   embeds = std::move(joint);
-  for (const Tensor& one : names.features) names.deepstack.push_back(joined_images(one, "deepstack_embeds"));
+  for (const Tensor& one : names.features)
+    names.deepstack.push_back(pass_.until_5_10 ? one : joined_images(one, "deepstack_embeds"));
   names.positions = g_.make("position_ids", {Dim(3), B, S}, DType::int64, Category::inputs);
 }
 

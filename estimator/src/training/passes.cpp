@@ -104,7 +104,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.vision = vision_pass(t, engine, a);
   k.delta_by_rows = t.loop.joins_images_itself;  // verl: setup.py of 0.9 and 0.10, transformers<5.11
   k.delta = delta_options(t, a, internals);
-  k.joins_tables = k.vision.until_5_10 && a.tower.kind != "qwen3_vl";
+  k.joins_tables = k.vision.until_5_10 && (a.tower.kind == "qwen2_vl" || a.tower.kind == "qwen2_5_vl");
   k.flash_repeats = k.joins_tables && k.vision.joins_itself && t.sequences_per_micro_batch == 0;
   k.flash_takes_rows = k.flash_repeats && t.tokens_per_micro_batch > t.sequence_tokens;
   k.kernel_internals = internals.counted;

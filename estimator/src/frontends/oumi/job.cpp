@@ -10,6 +10,7 @@
 #include "frontends/oumi/adapters.hpp"
 #include "frontends/oumi/formats.hpp"
 #include "frontends/oumi/mixed.hpp"
+#include "frontends/oumi/images.hpp"
 #include "frontends/oumi/settings.hpp"
 #include "frontends/trainers/names.hpp"
 
@@ -114,10 +115,12 @@ class JobMaker {
     const Node* frozen = t_.at("model.freeze_layers");
     if (frozen != nullptr && !frozen->items.empty()) s_.refuse("model.freeze_layers", "layers that are frozen by their names");
     refuse_packed_checkpoint();
+    if (frozen != nullptr && !frozen->items.empty() && !freezes_towers_alone(text_))
+      s_.refuse("model.freeze_layers", "layers that are frozen by their names");
+    if (t_.at("model.model_kwargs.quantization_config") != nullptr)
+      s_.refuse("model.model_kwargs.quantization_config", "a model that is dequantised while it is loaded");
     if (t_.flag("training.compile")) s_.refuse("training.compile", "torch.compile of Transformers' models");
-    for (const std::string_view key : {"train", "validation"})
-      if (const Node* n = t_.at(fmt::format("data.{}.collator_name", key)); n != nullptr && n->text.starts_with("vision"))
-        s_.refuse(fmt::format("data.{}.collator_name", key), "images in the batches of Oumi's trainers");
+    put_images(text_, s_, beside_.images, packages().transformers == "newest", notes_);
   }
 
   /// src/oumi/builders/models.py: mxfp4 is dequantised, other methods are passed over. Under FSDP that is one tensor after
@@ -226,11 +229,17 @@ class JobMaker {
     const std::string kernels(trainers::kernels_of_attention(attention));
     if (kernels.empty()) return s_.refuse("model.attn_implementation", fmt::format("attention by {}", attention));
     s_.put("trainer.kernels", kernels, s_.origin("model.attn_implementation"));
+    const auto row = std::find_if(kAttention.begin(), kAttention.end(), [&](const auto& r) { return r.first == attention; });
+    if (row == kAttention.end()) return s_.refuse("model.attn_implementation", fmt::format("attention by {}", attention));
+    if (!attention.empty())  // what a model takes by itself: SDPA, but for a few
+      s_.put("trainer.kernels", std::string(row->second), s_.origin("model.attn_implementation"));
     const bool liger = t_.flag("model.enable_liger_kernel") || t_.flag("training.trainer_kwargs.use_liger_kernel");
     if (liger) s_.put("trainer.liger", "[rope, rms_norm, swiglu]", s_.origin("model.enable_liger_kernel"));
     const std::string own = m_.trainer == "TRL_SFT" ? std::string(packages().sft_head) : "hf_loss";
     s_.put("trainer.head", liger ? "liger_fused_ce" : own, s_.origin("model.enable_liger_kernel"));
-    s_.put("trainer.transformers", std::string(packages().transformers), s_.by_code("pyproject.toml of the release"));
+    const bool images = packages().transformers == "newest" && has_image_collator(text_);
+    s_.put("trainer.transformers", std::string(images ? kTransformersOfImages : packages().transformers),
+           s_.by_code("pyproject.toml of the release"));
   }
 
   /// Under FSDP accelerate checkpoints the layers, without reentry (accelerate/accelerator.py prepare_model).

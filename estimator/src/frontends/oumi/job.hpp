@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "frontends/images.hpp"
 #include "frontends/native.hpp"
 #include "frontends/oumi/meaning.hpp"
 
@@ -16,6 +17,7 @@ struct Beside {
   std::int64_t sequence_tokens = 0;  ///< of the longest sample; 0: as many as the settings allow
   /// Source::open.
   std::function<std::optional<std::string>(const std::string& path)> open = {};
+  ImagesSaid images = {};
 };
 /// Problems are what is not supported, by name, and what is missing.
 NativeText job_of(const OumiText&, const OumiMeaning&, const Beside&, std::vector<Note>& notes);

@@ -8,6 +8,7 @@
 #include "frontends/keys_of_lines.hpp"
 #include "frontends/native.hpp"
 #include "frontends/oumi/guide.hpp"
+#include "frontends/oumi/images.hpp"
 #include "frontends/oumi/job.hpp"
 #include "frontends/oumi/meaning.hpp"
 #include "frontends/oumi/read.hpp"
@@ -25,6 +26,7 @@ struct Understood {
   OumiText text;
   OumiMeaning meaning;
   NativeText native;
+  ImagesSaid images;
   std::vector<Note> notes;
 };
 
@@ -40,6 +42,8 @@ Understood understood(const Source& source) {
     if (!told(p)) out.text.problems.push_back(std::move(p));
   out.notes = out.text.notes;
   out.native = job_of(out.text, out.meaning, {source.gpu, source.sequence_tokens, source.open}, out.notes);
+  out.images = images_said(source.image_size);
+  out.native = job_of(out.text, out.meaning, {source.gpu, source.sequence_tokens, out.images}, out.notes);
   add_beside(out.native, source);
   std::erase_if(out.native.problems, told);  // what Oumi refuses is not asked for on top
   out.native.problems.insert(out.native.problems.begin(), out.text.problems.begin(), out.text.problems.end());
@@ -103,11 +107,14 @@ class OumiWords : public TextWords {
   Reading reading_in_words(const Understood& it) const {
     stop_at(it.native.problems);
     try {
-      Reading out = oomplan::reading_of(it.native, source_.name, catalog_);
+      NativeText native = it.native;
+      std::vector<Note> notes = it.notes;
+      size_images(native, it.images, catalog_, notes);
+      Reading out = oomplan::reading_of(std::move(native), source_.name, catalog_);
       for (Note& note : out.notes) rename(note.place, it);
       for (const Role& role : out.job.roles)
         if (const auto at = out.job.origins.find(role.name + ".model"); at != out.job.origins.end()) rename(at->second.place, it);
-      out.notes.insert(out.notes.begin(), it.notes.begin(), it.notes.end());
+      out.notes.insert(out.notes.begin(), notes.begin(), notes.end());
       return out;
     } catch (InputError& e) {
       std::vector<Problem> problems = e.problems;
