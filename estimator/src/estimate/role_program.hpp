@@ -234,15 +234,14 @@ class TrainerProgram {
 
   bool learns_at_once() const { return loop().learns_at_once && run_.trains; }
   void log_probs() {
-    const PhaseKind phase = run_.critic ? PhaseKind::values : PhaseKind::log_probs;
+    const bool generates = run_.role->kind == RoleKind::generator;
+    const PhaseKind phase = generates ? PhaseKind::generate : run_.critic ? PhaseKind::values : PhaseKind::log_probs;
     if (loop().wakes_at_once && run_.trains) {
       mark_(phase);
       wake_all();
       make_workspace();
       return stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
     }
-    const bool generates = run_.role->kind == RoleKind::generator;
-    const PhaseKind phase = generates ? PhaseKind::generate : run_.critic ? PhaseKind::values : PhaseKind::log_probs;
     if (!learns_at_once())
       return awake(phase, [&] {
         core_.before_forward();

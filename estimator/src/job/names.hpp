@@ -215,8 +215,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<B
                                                                                             {BaseFormat::gptq, "gptq"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 49> kNames<LossHead>{
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 50> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 51> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -265,7 +264,7 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 50> kNames<Lo
      {LossHead::trl_sft, "trl_sft"},
      {LossHead::trl_sft_1_3, "trl_sft_1_3"},
      {LossHead::reward_pairs, "reward_pairs"},
-     {LossHead::slime_fsdp, "slime_fsdp"}}};
+     {LossHead::slime_fsdp, "slime_fsdp"},
      {LossHead::next_token, "next_token"},
      {LossHead::lm_eval, "lm_eval"}}};
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "frontends/oumi/formats.hpp"
+#include "frontends/trainers/names.hpp"
 
 namespace oomplan::oumi {
 namespace {
@@ -55,7 +55,7 @@ class Adapters {
     formats(casts, mixed);
     if (bits == 8) return;
     s_.flag("trainer.lora.base_double_quant", "peft.use_bnb_nested_quant");
-    s_.put("trainer.lora.base_compute", format_named(t_.text("peft.bnb_4bit_compute_dtype", "float32")),
+    s_.put("trainer.lora.base_compute", trainers::format_named(t_.text("peft.bnb_4bit_compute_dtype", "float32")),
            s_.origin("peft.bnb_4bit_compute_dtype"));
   }
   /// Under FSDP Oumi casts everything back to the model's format before it trains; of what accelerate then casts to fp32 for

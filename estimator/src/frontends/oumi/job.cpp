@@ -5,12 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "frontends/oumi/generator.hpp"
-#include "frontends/oumi/server.hpp"
 #include "frontends/oumi/adapters.hpp"
-#include "frontends/oumi/formats.hpp"
-#include "frontends/oumi/mixed.hpp"
+#include "frontends/oumi/generator.hpp"
 #include "frontends/oumi/images.hpp"
+#include "frontends/oumi/mixed.hpp"
+#include "frontends/oumi/server.hpp"
 #include "frontends/oumi/settings.hpp"
 #include "frontends/trainers/names.hpp"
 
@@ -31,19 +30,6 @@ constexpr std::array<PackagesRow, 7> kPackages{{{"0.1.3", "4.45.2", "trl_sft", "
                                                 {"0.4.2", "4.57.1", "trl_sft", "0.10.2", false},
                                                 {"0.6.0", "4.57.1", "trl_sft", "0.10.2", true},
                                                 {"0.8", "newest", "trl_sft_1_3", "0.21.0", true}}};
-
-std::string format_named(std::string_view name) {
-  return std::string(name == "bfloat16" || name == "bf16"                    ? "bf16"
-                     : name == "float16" || name == "f16" || name == "half"  ? "fp16"
-                     : name == "float32" || name == "f32" || name == "float" ? "fp32"
-                                                                             : "");
-}
-
-/// The kernel set of an attn_implementation; "" where it is not described.
-std::string_view kernels_named(std::string_view attention) {
-  const auto row = std::find_if(kAttention.begin(), kAttention.end(), [&](const auto& r) { return r.first == attention; });
-  return row == kAttention.end() ? std::string_view{} : row->second;
-}
 
 class JobMaker {
  public:
@@ -113,12 +99,9 @@ class JobMaker {
   void refuse_of_model() {
     if (t_.has("model.adapter_model")) s_.refuse("model.adapter_model", "adapters that are loaded and trained further");
     const Node* frozen = t_.at("model.freeze_layers");
-    if (frozen != nullptr && !frozen->items.empty()) s_.refuse("model.freeze_layers", "layers that are frozen by their names");
     refuse_packed_checkpoint();
     if (frozen != nullptr && !frozen->items.empty() && !freezes_towers_alone(text_))
       s_.refuse("model.freeze_layers", "layers that are frozen by their names");
-    if (t_.at("model.model_kwargs.quantization_config") != nullptr)
-      s_.refuse("model.model_kwargs.quantization_config", "a model that is dequantised while it is loaded");
     if (t_.flag("training.compile")) s_.refuse("training.compile", "torch.compile of Transformers' models");
     put_images(text_, s_, beside_.images, packages().transformers == "newest", notes_);
   }
@@ -228,11 +211,8 @@ class JobMaker {
     const std::string attention = t_.text("model.attn_implementation");
     const std::string kernels(trainers::kernels_of_attention(attention));
     if (kernels.empty()) return s_.refuse("model.attn_implementation", fmt::format("attention by {}", attention));
-    s_.put("trainer.kernels", kernels, s_.origin("model.attn_implementation"));
-    const auto row = std::find_if(kAttention.begin(), kAttention.end(), [&](const auto& r) { return r.first == attention; });
-    if (row == kAttention.end()) return s_.refuse("model.attn_implementation", fmt::format("attention by {}", attention));
     if (!attention.empty())  // what a model takes by itself: SDPA, but for a few
-      s_.put("trainer.kernels", std::string(row->second), s_.origin("model.attn_implementation"));
+      s_.put("trainer.kernels", kernels, s_.origin("model.attn_implementation"));
     const bool liger = t_.flag("model.enable_liger_kernel") || t_.flag("training.trainer_kwargs.use_liger_kernel");
     if (liger) s_.put("trainer.liger", "[rope, rms_norm, swiglu]", s_.origin("model.enable_liger_kernel"));
     const std::string own = m_.trainer == "TRL_SFT" ? std::string(packages().sft_head) : "hf_loss";
@@ -266,38 +246,6 @@ class JobMaker {
   }
 
   void lora() {
-    if (!t_.flag("training.use_peft")) return;
-    s_.copy("trainer.lora.rank", "peft.lora_r");
-    s_.put("trainer.lora.alpha", fmt::format("{}", t_.whole("peft.lora_alpha", 8)), s_.origin("peft.lora_alpha"));
-    if (t_.real("peft.lora_dropout", 0) > 0)
-      s_.put("trainer.lora.dropout", fmt::format("{}", t_.real("peft.lora_dropout", 0)), s_.origin("peft.lora_dropout"));
-    names("trainer.lora.targets", "peft.lora_target_modules");
-    names("trainer.lora.modules_to_save", "peft.lora_modules_to_save");
-    for (const std::string_view path : {"peft.lora_exclude_modules", "peft.lora_target_parameters"})
-      if (t_.has(path)) s_.refuse(path, fmt::format("{} of adapters", path.substr(path.find('.') + 1)));
-    if (t_.text("peft.lora_bias", "none") != "none") s_.refuse("peft.lora_bias", "biases that are trained beside adapters");
-    packed();
-  }
-  void names(const char* knob, std::string_view path) {
-    const Node* n = t_.at(path);
-    if (n == nullptr || n->items.empty()) return;
-    std::vector<std::string> all;
-    for (const Node& item : n->items) all.push_back(item.text);
-    const bool linear = all == std::vector<std::string>{"all-linear"};
-    s_.put(knob, linear ? "all-linear" : fmt::format("[{}]", fmt::join(all, ", ")), s_.origin(path));
-  }
-  void packed() {
-    if (!t_.flag("peft.q_lora")) return;
-    const std::int64_t bits = t_.whole("peft.q_lora_bits", 4);
-    if (bits != 4 && bits != 8) return s_.refuse("peft.q_lora_bits", fmt::format("a base of {} bits", bits));
-    s_.put("trainer.lora.base", bits == 8 ? "int8" : "nf4", s_.origin("peft.q_lora_bits"));  // fp4 packs as nf4 does
-    s_.put("trainer.lora.prepare_kbit", "true", s_.by_code("src/oumi/builders/models.py: build_peft_model"));
-    if (m_.trainer == "TRL_SFT" && packages().casts_adapters)
-      s_.put("trainer.lora.format", "storage", s_.by_code("trl/trainer/sft_trainer.py, 0.26 and later"));
-    if (bits == 8) return;
-    s_.flag("trainer.lora.base_double_quant", "peft.use_bnb_nested_quant");
-    s_.put("trainer.lora.base_compute", trainers::format_named(t_.text("peft.bnb_4bit_compute_dtype", "float32")),
-           s_.origin("peft.bnb_4bit_compute_dtype"));
     if (t_.flag("training.use_peft"))
       put_adapters(s_, t_, m_, packages().casts_adapters, !mixed_precision(t_, m_).format.empty());
   }
@@ -320,7 +268,8 @@ class JobMaker {
     cluster(all);
     if (m_.engine == "VLLM") return put_server({text_, beside_, at, key, all, packages().vllm}, t_, s_, out_, notes_);
     out_.roles.back().kind = RoleKind::generator;
-    put_generator({text_, beside_, at, all, packages().transformers, format_named, kernels_named}, t_, s_, out_, notes_);
+    put_generator({text_, beside_, at, all, packages().transformers, trainers::format_named, trainers::kernels_of_attention}, t_,
+                  s_, out_, notes_);
   }
 
   const OumiText& text_;

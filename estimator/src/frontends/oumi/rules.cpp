@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "frontends/oumi/formats.hpp"
+#include "frontends/trainers/names.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan::oumi {
@@ -115,7 +115,7 @@ class Rules {
     constexpr std::string_view kWhy = "Oumi itself asks for it (src/oumi/train.py)";
     if (model == "auto")
       refuse("model.torch_dtype_str", "'auto'", "a format beside fsdp.enable_fsdp and peft.q_lora", std::string(kWhy));
-    else if (format_named(model) != format_named(stored))
+    else if (trainers::format_named(model) != trainers::format_named(stored))
       refuse("peft.bnb_4bit_quant_storage", fmt::format("'{}'", stored),
              fmt::format("model.torch_dtype_str's '{}' beside fsdp.enable_fsdp", model), std::string(kWhy));
   }

@@ -41,9 +41,8 @@ Understood understood(const Source& source) {
   for (Problem& p : refusals_of(out.text, out.meaning))
     if (!told(p)) out.text.problems.push_back(std::move(p));
   out.notes = out.text.notes;
-  out.native = job_of(out.text, out.meaning, {source.gpu, source.sequence_tokens, source.open}, out.notes);
   out.images = images_said(source.image_size);
-  out.native = job_of(out.text, out.meaning, {source.gpu, source.sequence_tokens, out.images}, out.notes);
+  out.native = job_of(out.text, out.meaning, {source.gpu, source.sequence_tokens, source.open, out.images}, out.notes);
   add_beside(out.native, source);
   std::erase_if(out.native.problems, told);  // what Oumi refuses is not asked for on top
   out.native.problems.insert(out.native.problems.begin(), out.text.problems.begin(), out.text.problems.end());
