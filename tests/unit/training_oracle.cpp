@@ -60,6 +60,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_preference.jsonl", out);
     read_executed("executed_trainer.jsonl", out);
     read_executed("executed_slime_fsdp.jsonl", out);
+    read_executed("executed_zero_plain.jsonl", out);
     read_executed("executed_scaler.jsonl", out);
     read_executed("executed_knobs.jsonl", out);
     read_executed("executed_offload.jsonl", out);

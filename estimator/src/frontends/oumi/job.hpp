@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "catalog/catalog.hpp"
 #include "frontends/native.hpp"
 #include "frontends/oumi/meaning.hpp"
 
@@ -11,6 +12,7 @@ namespace oomplan::oumi {
 struct Beside {
   std::string gpu;                   ///< kind of the GPUs; "": H100-80GB
   std::int64_t sequence_tokens = 0;  ///< of the longest sample; 0: as many as the settings allow
+  const Catalog* catalog = nullptr;  ///< nullptr: facts alone are asked for
 };
 /// Problems are what is not supported, by name, and what is missing.
 NativeText job_of(const OumiText&, const OumiMeaning&, const Beside&, std::vector<Note>& notes);
