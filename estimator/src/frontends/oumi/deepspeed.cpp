@@ -108,6 +108,15 @@ class Writer {
     if (!plain && t_.flag("training.use_peft"))
       s_.put("trainer.lora.format", "storage", s_.by_code("DeepSpeed's 16-bit mode casts adapters too"));
     load(plain);
+    if (plain) without_16_bits(format);
+  }
+  void without_16_bits(const std::string& format) {
+    const std::string of = fmt::format("a model in {} without DeepSpeed's 16-bit mode (mixed_precision_dtype NONE)", format);
+    if (format == "fp32") return s_.refuse("model.torch_dtype_str", of);
+    if (stage_ == 1) s_.refuse("deepspeed.zero_stage", fmt::format("ZeRO stage 1 of {}", of));
+    if (stage_ == 2 && t_.has("deepspeed.offload_optimizer"))
+      s_.refuse("deepspeed.offload_optimizer", fmt::format("the optimizer of ZeRO stage 2 on the host, of {}", of));
+    if (t_.flag("training.use_peft")) s_.refuse("training.use_peft", fmt::format("adapters of {}", of));
   }
   /// src/oumi/train.py builds the model in front of the trainer, whose arguments would make it in pieces.
   void load(bool plain) {
