@@ -63,6 +63,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_accelerate.jsonl", out);
     read_executed("executed_trainer_vision.jsonl", out);
     read_executed("executed_trainer_experts.jsonl", out);
+    read_executed("executed_zero_plain.jsonl", out);
     read_executed("executed_scaler.jsonl", out);
     read_executed("executed_knobs.jsonl", out);
     read_executed("executed_offload.jsonl", out);

@@ -158,6 +158,9 @@ enum class LossHead : std::uint8_t {
 enum class ReferencePass : std::uint8_t { none, model, adapters_off };
 /// What of a vision tower is trained: all of it, what hands its features to the language model (merger, projector), or nothing.
 enum class TowerTraining : std::uint8_t { all, projector, none };
+/// How a model comes to a GPU in front of ZeRO's stage 3: each parameter is split as it is made (zero.Init), or all of it is
+/// loaded first, in the format of the parameters or in fp32.
+enum class ZeroLoad : std::uint8_t { split, whole, whole_fp32 };
 /// How new weights reach the servers.
 enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU
 /// What a change of a knob does besides memory.
@@ -377,6 +380,7 @@ struct Zero {
   bool overlap_comm = false;                        ///< stages 1 and 2: a second bucket
   bool contiguous_gradients = true;
   bool offload_optimizer = false, offload_parameters = false;  ///< between uses they lie on the host
+  ZeroLoad load = ZeroLoad::split;                             ///< stage 3
   bool operator==(const Zero&) const = default;
 };
 

@@ -70,7 +70,8 @@ class TrainerProgram {
     workspace_ = site("cublas_workspace", run.constants.workspace, Category::workspace, Pool::torch);
     autograd_workspace_ = site("cublas_workspace_of_autograd", run.constants.workspace, Category::workspace, Pool::torch);
     full_ = site("full_model_at_load", run.loads_full ? run.full_storage : 0, Category::weights, Pool::torch);
-    first_shard_ = site("first_unit_sharded_at_load", run.loads_full ? largest_unit() : 0, Category::weights, Pool::torch);
+    first_shard_ =
+        site("first_unit_sharded_at_load", run.loads_full && !run.plan.zero ? largest_unit() : 0, Category::weights, Pool::torch);
     const bool on_host = !run_.loads_full && (seat.sender || run_.loads_on_every_host);
     host_load_ = site("full_model_at_load_on_host", on_host ? run_.full_storage : 0, Category::host_copy, Pool::pageable);
     pixels_ = site("pixel_values_of_the_batch", run_.held_pixels, Category::inputs, Pool::torch);

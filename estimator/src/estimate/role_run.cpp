@@ -308,6 +308,13 @@ ProcessConstants process_constants(const Job& job, const Role& role, const Catal
   return c;
 }
 
+/// A model that is loaded in front of deepspeed.initialize, which splits it parameter by parameter.
+void load_whole(RoleRun& run) {
+  const Trainer& t = run.role->trainer;
+  run.loads_full = true;
+  if (t.zero.load == ZeroLoad::whole_fp32) run.full_storage *= bytes_of(1, DType::fp32) / bytes_of(1, t.storage);
+}
+
 void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   const Role& role = *run.role;
   if (role.kind == RoleKind::generator) return update_generator(run, job, store);
@@ -333,6 +340,7 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless
   // memory_efficient_load
   run.loads_full = t.loop.loads_on_gpu && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
+  if (role.engine == EngineKind::deepspeed && t.zero.stage == 3 && t.zero.load != ZeroLoad::split) load_whole(run);
   // a model with a tower comes from from_pretrained() on every rank, to the host then (`is_llm_cpu_load`, 0.5.3 on)
   run.loads_on_every_host = t.memory_efficient_load && !role.architecture->tower.kind.empty();
   run.held_pixels = held_pixels(t, role.engine, *role.architecture);

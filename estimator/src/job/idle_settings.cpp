@@ -188,6 +188,7 @@ constexpr Row kTrainers[] = {
     {"zero.sub_group", kStage3, [](const Job&, const Role& r) { return r.trainer.zero.stage < 3; }},
     {"zero.allgather_bucket", kStages12, [](const Job&, const Role& r) { return r.trainer.zero.stage == 3; }},
     {"zero.allgather_bucket", "updated parameters are gathered in place", [](const Job&, const Role&) { return true; }},
+    {"zero.load", kStage3, [](const Job&, const Role& r) { return r.trainer.zero.stage < 3; }},
     {"zero.overlap_comm", kStages12, [](const Job&, const Role& r) { return r.trainer.zero.stage == 3; }},
     {"memory_efficient_load", "it is AReaL's and Megatron-FSDP's",
      [](const Job&, const Role& r) { return !r.trainer.loop.loads_on_gpu && r.engine != EngineKind::megatron; }},

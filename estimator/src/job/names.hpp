@@ -272,6 +272,10 @@ template <>
 inline constexpr std::array<std::pair<ReferencePass, std::string_view>, 3> kNames<ReferencePass>{
     {{ReferencePass::none, "none"}, {ReferencePass::model, "model"}, {ReferencePass::adapters_off, "adapters_off"}}};
 template <>
+inline constexpr std::array<std::pair<ZeroLoad, std::string_view>, 3> kNames<ZeroLoad>{
+    {{ZeroLoad::split, "split"}, {ZeroLoad::whole, "whole"}, {ZeroLoad::whole_fp32, "whole_fp32"}}};
+
+template <>
 inline constexpr std::array<std::pair<TowerTraining, std::string_view>, 3> kNames<TowerTraining>{
     {{TowerTraining::all, "all"}, {TowerTraining::projector, "projector"}, {TowerTraining::none, "none"}}};
 

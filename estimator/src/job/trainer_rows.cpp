@@ -428,6 +428,11 @@ std::vector<Knob> trainer_rows() {
       saves(row("zero.offload_parameters", of, flag, knob::flag<&Zero::offload_parameters>(), speed,
                 "stage 3: offload_param to the CPU, shards come when they are gathered"),
             "shards of parameters lie on the host; every gather crosses the bus"),
+      one_of(
+          row("zero.load", of, choice, knob::choice<&Zero::load>(), free,
+              "stage 3: split: zero.Init splits every parameter as it is made; whole, whole_fp32: each GPU loads the whole model "
+              "first"),
+          spellings<ZeroLoad>()),
       saves(row("offload_checkpoints", learner, flag, knob::flag<&Trainer::offload_checkpoints>(), speed,
                 "inputs of checkpointed layers lie on the host until backward: transformers' offload in pinned memory, "
                 "ArcticTraining's "

@@ -57,9 +57,7 @@ class Objections {
     if (t_.compute != t_.storage)
       object("precision.compute", std::string("the format of the parameters"),
              "DeepSpeed computes with the parameters as they are");
-    if (t_.reduce != t_.storage)
-      object("precision.reduce", std::string("the format of the parameters"),
-             "not supported yet: communication_data_type and grad_accum_dtype of their own");
+    if (t_.reduce != t_.storage) without_16_bits();
     if (t_.autocast) object("autocast", "false", "not supported yet: torch_autocast of DeepSpeed");
     if (t_.lora.rank > 0 && t_.lora.format == AdapterFormat::fp32)
       object("lora.format", "storage", "DeepSpeed's 16-bit mode casts adapters too");
@@ -67,6 +65,23 @@ class Objections {
     if (!by_element) object("optimizer", "adamw or adam", "not supported yet: this optimizer under DeepSpeed");
     if (t_.optimizer_form == OptimizerForm::loop)
       object("optimizer_form", "fused (FusedAdam) or foreach", "not supported yet: a loop over ZeRO's partitions");
+  }
+  /// Parameters of 16 bits in DeepSpeed without `bf16` and `fp16`: gradients are reduced and added up in fp32.
+  void without_16_bits() {
+    constexpr const char* kExpected = "the format of the parameters";
+    const auto refuse = [&](const std::string& what) {
+      object("precision.reduce", kExpected, "not supported yet: gradients in fp32 of 16-bit parameters " + what);
+    };
+    if (t_.reduce != DType::fp32)
+      object("precision.reduce", kExpected, "not supported yet: communication_data_type and grad_accum_dtype of their own");
+    else if (t_.zero.stage == 1)
+      refuse("under ZeRO stage 1, which adds up all of them");
+    else if (t_.zero.stage == 2 && t_.zero.offload_optimizer)
+      refuse("under ZeRO stage 2 with its optimizer on the host");
+    else if (t_.lora.rank > 0)
+      refuse("beside adapters");
+    else if (t_.layout.context > 1)
+      refuse("with Ulysses");
   }
   void engines_of_others() {
     if (t_.cpu_offload_policy) object("cpu_offload_policy", "false", "it is FSDP's; DeepSpeed has zero.offload_optimizer");

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "training/engine_sites.hpp"
@@ -42,7 +43,7 @@ class ZeroGradients : EngineSites<R> {
   }
   void begin(bool first) {
     first_ = first;
-    piece_there_ = false;
+    piece_there_ = in_fp32() && piece_there_ && !first;
   }
   /// setup_buckets: with the first gradient of a backward pass.
   bool has_bucket() const { return zero_.stage == 3 || bucket_there_; }
@@ -59,7 +60,7 @@ class ZeroGradients : EngineSites<R> {
     if (zero_.contiguous && elements_ + n <= zero_.bucket_elements)
       player.free_gradient(gradient, at, micro);  // copied into the bucket
     else
-      apart_.push_back({&gradient, at, zero_.stage != 1 || has_piece(start, n)});
+      apart_.push_back({&gradient, at, goes(start, n)});
     elements_ += n;
     ++parameters_;
     const std::int64_t shard = ceil_div(n, zero_.ranks);
@@ -71,7 +72,8 @@ class ZeroGradients : EngineSites<R> {
     const std::int64_t piece = zero_.sub_groups.front();
     for (std::int64_t from = start; from < start + n;) {
       const std::int64_t rank = from / piece, to = std::min(start + n, (rank + 1) * piece);
-      if (slices_.empty() || slices_.back().rank != rank) slices_.push_back({rank, 0});
+      const bool by_itself = in_fp32() && rank == zero_.rank;  // each goes to its place in the flat piece
+      if (slices_.empty() || slices_.back().rank != rank || by_itself) slices_.push_back({rank, 0});
       slices_.back().elements += to - from;
       from = to;
     }
@@ -84,7 +86,7 @@ class ZeroGradients : EngineSites<R> {
     if (zero_.stage == 3) return;
     if (bucket_there_) r_.free(bucket_);
     bucket_there_ = false;
-    if (piece_there_ && accumulates()) r_.free(next_piece_);  // added to what is there
+    if (piece_there_ && accumulates() && !in_fp32()) r_.free(next_piece_);  // added to what is there
   }
   /// The gradients become fp32 sub-group by sub-group, then the optimizer steps. With offload it does so on the host.
   void step() {
@@ -98,12 +100,10 @@ class ZeroGradients : EngineSites<R> {
       r_.alloc(s.flat, at);
       r_.alloc(s.fp32, at);
       r_.free(s.flat, at);
-      if (zero_.stage < 3) {
-        r_.free(piece_);
-        r_.free(more_in_step_);
-      }
+      if (zero_.stage < 3 && !in_fp32()) free_piece();
       r_.alloc(s.temporaries, at);
       r_.free(s.temporaries, at);
+      if (zero_.stage < 3 && in_fp32()) free_piece();
       r_.free(s.fp32, at);
     }
   }
@@ -125,8 +125,9 @@ class ZeroGradients : EngineSites<R> {
   };
   Step step_sites(std::int64_t n) {
     Step s;
-    s.flat = transient("sub_group.gradients_flat", n * zero_.element);
-    s.fp32 = transient("sub_group.gradients_fp32", n * kFp32);
+    // what is fp32 already: in stage 3 the flat copy is the optimizer's, in stage 2 the piece itself
+    s.flat = transient("sub_group.gradients_flat", in_fp32() ? 0 : n * zero_.element);
+    s.fp32 = transient("sub_group.gradients_fp32", in_fp32() && zero_.stage < 3 ? 0 : n * kFp32);
     s.temporaries = transient("optimizer.temporaries", n * kFp32 * zero_.optimizer_form_copies);
     return s;
   }
@@ -161,6 +162,18 @@ class ZeroGradients : EngineSites<R> {
     return start < (zero_.rank + 1) * piece && start + elements > zero_.rank * piece;
   }
   bool accumulates() const { return !first_ && zero_.stage != 1; }
+  /// Gradients are reduced and added up in fp32, whatever the parameters are: DeepSpeed has no 16-bit mode on.
+  bool in_fp32() const { return zero_.reduced != zero_.element; }
+  /// A gradient beside the bucket goes when it is reduced, but stage 1 clears what the rank has no piece of when backward is
+  /// over, and so does stage 2 in fp32 with what it has copied.
+  bool goes(std::int64_t start, std::int64_t elements) const {
+    if (zero_.stage == 3) return true;
+    return in_fp32() ? !has_piece(start, elements) : zero_.stage != 1 || has_piece(start, elements);
+  }
+  void free_piece() {
+    r_.free(piece_);
+    r_.free(more_in_step_);
+  }
 
   void reduce(Player<R>& player, Index micro) {
     if (parameters_ == 0) return;
@@ -169,7 +182,7 @@ class ZeroGradients : EngineSites<R> {
       if (one.goes)
         player.free_gradient(*one.gradient, one.at, micro);
       else
-        kept_.push_back(one);  // stage 1 clears what the rank has no piece of when backward is over
+        kept_.push_back(one);
     }
     apart_.clear();
     slices_.clear();
@@ -179,23 +192,34 @@ class ZeroGradients : EngineSites<R> {
   /// reduce_scatter_coalesced: the gradients rank by rank in a buffer of their own, unless there is but one. A shard on its way
   /// to the host comes back for its norm and as fp32.
   void scatter() {
-    const SiteRef together = transient("gradients_by_rank", parameters_ > 1 || unequal_ ? padded_ * zero_.element : 0);
+    const SiteRef converted = transient("gradients_beside_the_bucket_fp32", in_fp32() ? beside_bucket() * kFp32 : 0);
+    const SiteRef together = transient("gradients_by_rank", parameters_ > 1 || unequal_ ? padded_ * zero_.reduced : 0);
+    r_.alloc(converted);
     r_.alloc(together);
+    r_.free(converted);
     if (zero_.offloads_optimizer) {
-      const SiteRef one = transient("gradient_shard", largest_ * zero_.element);
+      const SiteRef one = transient("gradient_shard", largest_ * zero_.reduced);
       r_.alloc(one);
       pass(transient("gradient_shard_as_double", std::min(zero_.norm, largest_ * 2 * kFp32)));
-      pass(transient("gradient_shard_fp32", largest_ * kFp32));
+      pass(transient("gradient_shard_fp32", in_fp32() ? 0 : largest_ * kFp32));
       r_.free(one);
     }
     r_.free(together);
+  }
+  std::int64_t beside_bucket() const {
+    std::int64_t out = 0;
+    for (const Apart& one : apart_) out += one.gradient->bytes / zero_.element;
+    return out;
   }
   /// allreduce_and_scatter: slices of several ranks are reduced in a copy, as soon as they are more than a bucket; one alone is
   /// reduced where it is.
   void reduce_slices() {
     std::int64_t elements = 0, slices = 0;
     const auto flush = [&] {
-      if (slices > 1) pass(transient("bucket_of_several_ranks", elements * zero_.element));
+      const SiteRef together = transient("bucket_of_several_ranks", slices > 1 ? elements * zero_.element : 0);
+      r_.alloc(together);
+      pass(transient("bucket_fp32", in_fp32() ? elements * kFp32 : 0));
+      r_.free(together);
       elements = slices = 0;
     };
     for (const Slice& slice : slices_) {
@@ -208,13 +232,15 @@ class ZeroGradients : EngineSites<R> {
   /// average_tensor. Then this rank's slices are copied into a tensor of their own, which is made with the first.
   void average() {
     const std::int64_t piece = zero_.sub_groups.front();
+    const bool mine =
+        zero_.stage == 2 || mine_;  // of ranks that keep as much, stage 2's highest is the one whose slices come first
+    if (in_fp32() && mine && !std::exchange(piece_there_, true)) r_.alloc(piece_);
     reduce_slices();
+    if (in_fp32()) return;
     if (zero_.offloads_optimizer) {
       pass(transient("gradient_piece_as_double", std::min(largest_whole(), piece) * 2 * kFp32));
       return pass(transient("gradient_piece_fp32", std::min(largest_whole(), piece) * kFp32));
     }
-    // Of ranks that keep as much, stage 2's highest is the one whose slices come first.
-    const bool mine = zero_.stage == 2 || mine_;
     if (mine && !piece_there_) r_.alloc(accumulates() ? next_piece_ : piece_);
     piece_there_ = piece_there_ || mine;
   }

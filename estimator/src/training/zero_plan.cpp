@@ -41,6 +41,14 @@ Bytes all_as_stored(const Tape& tape, const std::vector<DType>& storage, bool tr
 /// What the optimizer's step makes of fp32 copies: foreach Adam a list of square roots.
 std::int64_t copies_of_step(const Trainer& t) { return adam(t.optimizer) && t.optimizer_form == OptimizerForm::foreach ? 1 : 0; }
 
+/// Without a 16-bit mode stage 2 adds what it reduces up in a flat tensor of the piece (_build_compact_grad_partition_buffer,
+/// 0.19.8), on every rank the same.
+void gradients_in_fp32(ZeroPlan& z, std::int64_t piece, std::int64_t largest_piece) {
+  z.in_partition = piece * z.reduced;
+  z.more_in_step = 0;
+  z.norm = largest_piece * kDouble;
+}
+
 /// Stages 1 and 2: all parameters in one flat tensor, of which every rank updates an equal piece.
 void flat_partitions(ZeroPlan& z, const Tape& tape, const Trainer& t, const std::vector<DType>& storage) {
   const Trained trained = trained_of(tape);
@@ -68,6 +76,7 @@ void flat_partitions(ZeroPlan& z, const Tape& tape, const Trainer& t, const std:
       if (tape.leaves[i].station == s) z.stride[i] = unit;
     start += unit * std::max<std::int64_t>(1, tape.stations[s].count);
   }
+  const bool in_fp32 = z.reduced != z.element;
   // The rank with the most: parameters of which it has a piece count whole.
   std::int64_t at = 0;
   std::vector<std::int64_t> held(static_cast<std::size_t>(z.ranks), 0), largest_piece(held), kept(held);
@@ -75,8 +84,10 @@ void flat_partitions(ZeroPlan& z, const Tape& tape, const Trainer& t, const std:
     for (std::int64_t rank = at / piece; rank < z.ranks && rank * piece < at + n; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       held[r] += n;
-      // stage 1 keeps other ranks' gradients that are larger than a bucket until backward is over
-      kept[r] += z.stage == 1 && n > t.zero.reduce_bucket ? 0 : n;
+      // stage 1 keeps other ranks' gradients that are larger than a bucket until backward is over, stage 2 without a 16-bit mode
+      // its own
+      const bool large = n > t.zero.reduce_bucket;
+      kept[r] += (in_fp32 ? !large : z.stage == 1 && large) ? 0 : n;
       largest_piece[r] = std::max(largest_piece[r], std::min(at + n, (rank + 1) * piece) - std::max(at, rank * piece));
     }
     at += n;
@@ -90,6 +101,7 @@ void flat_partitions(ZeroPlan& z, const Tape& tape, const Trainer& t, const std:
   z.more_in_step = most - z.in_partition;
   for (std::size_t r = 0; r < held.size(); ++r)
     z.norm = std::max(z.norm, largest_piece[r] * kDouble - (most - held[r] * z.element));
+  if (in_fp32) gradients_in_fp32(z, piece, *std::max_element(largest_piece.begin(), largest_piece.end()));
   // flattened beside the parameters; later two copies of the piece: the clone in the model's format and its fp32 copy
   z.at_load = std::max(flat * z.element, z.offloads_optimizer ? piece * z.element : Bytes{0});
   if (!z.offloads_optimizer) return;
@@ -228,8 +240,8 @@ void split_parameters(ZeroPlan& z, const Tape& tape, const Trainer& t, const std
   for (std::size_t i = 0; i < trace.actions.size(); ++i)
     put(modules.places[i].backward ? z.backward : z.forward, modules.places[i], trace.actions[i]);
   if (!z.trains) return;
-  z.bucket = t.zero.contiguous_gradients ? t.zero.reduce_bucket * z.element : 0;
-  (z.offloads_optimizer ? z.host_gradients : z.gradients) = mine * z.element;
+  z.bucket = t.zero.contiguous_gradients ? t.zero.reduce_bucket * z.reduced : 0;
+  (z.offloads_optimizer ? z.host_gradients : z.gradients) = mine * z.reduced;
   z.norm = (z.offloads_optimizer ? std::min(largest, kNormPart) : largest) * kDouble;
   const std::int64_t most = *std::max_element(z.sub_groups.begin(), z.sub_groups.end());
   if (z.offloads_optimizer)
@@ -247,6 +259,7 @@ ZeroPlan zero_plan(const Tape& tape, const Trainer& t, const std::vector<DType>&
   z.ranks = t.layout.data * t.layout.context;
   z.trains = trains;
   z.element = bytes_of(1, t.storage);
+  z.reduced = bytes_of(1, t.reduce);
   z.bucket_elements = t.zero.reduce_bucket;
   z.contiguous = t.zero.contiguous_gradients;
   z.offloads_optimizer = t.zero.offload_optimizer;

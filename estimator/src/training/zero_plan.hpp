@@ -54,6 +54,7 @@ struct ZeroPlan {
       false;  ///< stage 1 with overlap_comm: gradients stay whole, and the last micro-batch reduces them as they come
   bool buckets_at_end = false;  ///< stage 1 without overlap_comm: gradients stay whole until the last micro-batch is over
   std::int64_t element = 2;     ///< c
+  std::int64_t reduced = 2;     ///< bytes of an element of a reduced gradient: c, or 4 without a 16-bit mode
   std::int64_t rank = 0;        ///< stages 1 and 2: the one that keeps most in backward
   Bytes in_partition = 0;       ///< stages 1 and 2: gradients of parameters of which the rank has a piece
   std::vector<std::int64_t> offset, stride;  ///< stages 1 and 2: where a leaf lies in the flat tensor, and its next unit's

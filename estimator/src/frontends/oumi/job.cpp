@@ -10,6 +10,7 @@
 #include "frontends/oumi/images.hpp"
 #include "frontends/oumi/mixed.hpp"
 #include "frontends/oumi/server.hpp"
+#include "frontends/oumi/deepspeed.hpp"
 #include "frontends/oumi/settings.hpp"
 #include "frontends/trainers/names.hpp"
 
@@ -119,7 +120,7 @@ class JobMaker {
     s_.put("trainer.engine", m_.engine == "ddp" || m_.engine == "single" ? (all > 1 ? "ddp" : "single") : m_.engine,
            s_.origin("fsdp.enable_fsdp"));
     s_.put("trainer.layout", fmt::format("d{}", all), s_.origin("fsdp.enable_fsdp"));
-    if (m_.engine == "deepspeed") return s_.refuse("deepspeed.enable_deepspeed", "DeepSpeed under Oumi's trainers");
+    if (m_.engine == "deepspeed") return;
     if (m_.engine == "fsdp1") return fsdp(all);
     if (all == 1) return;
     if (!text_.world.distributed) {
@@ -202,6 +203,7 @@ class JobMaker {
                         "auto: taken as bf16; a checkpoint in another format has that one"});
     const std::string format = written == "auto" ? "bf16" : trainers::format_named(written);
     if (format.empty()) return s_.refuse("model.torch_dtype_str", fmt::format("parameters in {}", written));
+    if (m_.engine == "deepspeed") return deepspeed_settings(text_, format, beside_.catalog, s_, notes_);
     s_.put("trainer.precision.storage", format, s_.origin("model.torch_dtype_str"));
     const Mixed mixed = mixed_precision(t_, m_);
     if (!mixed.format.empty()) put_mixed_precision(s_, mixed, format, m_, t_.flag("training.use_peft"));

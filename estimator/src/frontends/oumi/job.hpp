@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "catalog/catalog.hpp"
 #include "frontends/images.hpp"
 #include "frontends/native.hpp"
 #include "frontends/oumi/meaning.hpp"
@@ -18,6 +19,7 @@ struct Beside {
   /// Source::open.
   std::function<std::optional<std::string>(const std::string& path)> open = {};
   ImagesSaid images = {};
+  const Catalog* catalog = nullptr;  ///< nullptr: facts alone are asked for
 };
 /// Problems are what is not supported, by name, and what is missing.
 NativeText job_of(const OumiText&, const OumiMeaning&, const Beside&, std::vector<Note>& notes);

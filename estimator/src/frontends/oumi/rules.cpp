@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "frontends/oumi/deepspeed.hpp"
 #include "frontends/trainers/names.hpp"
 #include "units/enums.hpp"
 
@@ -90,6 +91,8 @@ class Rules {
     if (deepspeed && trl() && t_.text("deepspeed.train_batch_size") != "auto")
       refuse("deepspeed.train_batch_size", as_written("deepspeed.train_batch_size"), "auto beside a trainer of TRL",
              in(kConfigFile));
+    if (deepspeed)
+      for (Problem& p : deepspeed_mismatches(text_)) out_.push_back(std::move(p));
     const std::string stage = t_.text("deepspeed.zero_stage", "ZERO_0");
     if (t_.has("deepspeed.offload_param") && stage != "ZERO_3")
       refuse("deepspeed.offload_param", "an offload", "zero_stage ZERO_3 beside it", in(kDeepSpeedFile));

@@ -15,7 +15,7 @@ namespace {
 struct KeyRow {
   std::string_view knob, path;
 };
-constexpr std::array<KeyRow, 13> kPlain{{
+constexpr std::array<KeyRow, 22> kPlain{{
     {"generator.kv_cache", "generation.use_cache"},
     {"generator.sequences_per_micro_batch", "generation.batch_size"},
     {"trainer.sequences_per_micro_batch", "training.per_device_train_batch_size"},
@@ -29,6 +29,15 @@ constexpr std::array<KeyRow, 13> kPlain{{
     {"trainer.lora.alpha", "peft.lora_alpha"},
     {"trainer.lora.dropout", "peft.lora_dropout"},
     {"trainer.lora.base_double_quant", "peft.use_bnb_nested_quant"},
+    {"trainer.zero.reduce_bucket", "deepspeed.reduce_bucket_size"},
+    {"trainer.zero.allgather_bucket", "deepspeed.allgather_bucket_size"},
+    {"trainer.zero.overlap_comm", "deepspeed.overlap_comm"},
+    {"trainer.zero.contiguous_gradients", "deepspeed.contiguous_gradients"},
+    {"trainer.zero.prefetch_bucket", "deepspeed.stage3_prefetch_bucket_size"},
+    {"trainer.zero.persistence_threshold", "deepspeed.stage3_param_persistence_threshold"},
+    {"trainer.zero.max_live", "deepspeed.stage3_max_live_parameters"},
+    {"trainer.zero.max_reuse_distance", "deepspeed.stage3_max_reuse_distance"},
+    {"trainer.zero.sub_group", "deepspeed.sub_group_size"},
 }};
 /// Knobs with words of their own.
 struct WordRow {
@@ -77,6 +86,12 @@ Spelt replicas(const OumiMeaning& m, const OumiText& text, const std::string& va
   return {{}, "Oumi shards over all GPUs or over those of a node"};
 }
 
+Spelt offload(std::string_view section, const std::string& value) {
+  const std::string path = fmt::format("deepspeed.{}", section);
+  if (value == "true") return {{{path + ".device", "CPU"}}, {}};
+  return {{{path, nullptr}}, {}};
+}
+
 Spelt engine(const std::string& value) {
   if (value == "fsdp1") return {{{"fsdp.enable_fsdp", true}, {"fsdp.auto_wrap_policy", "TRANSFORMER_BASED_WRAP"}}, {}};
   if (value == "ddp" || value == "single") return {{{"fsdp.enable_fsdp", false}}, {}};
@@ -92,6 +107,9 @@ Spelt spell(const OumiText& text, const OumiMeaning& meaning, std::string_view k
     if (row.knob == knob && row.value == value) return {{{std::string(row.path), value_of_text(std::string(row.word))}}, {}};
   if (knob == "trainer.reshard_after_forward" && meaning.engine == "fsdp1") return sharding(text, value);
   if (knob == "trainer.replicas" && meaning.engine == "fsdp1") return replicas(meaning, text, value);
+  if (knob == "trainer.zero.stage") return {{{"deepspeed.zero_stage", "ZERO_" + value}}, {}};
+  if (knob == "trainer.zero.offload_optimizer") return offload("offload_optimizer", value);
+  if (knob == "trainer.zero.offload_parameters") return offload("offload_param", value);
   if (knob == "trainer.engine") return engine(value);
   if (knob == "trainer.liger") return {{{"model.enable_liger_kernel", value != "[]" && value != "none"}}, {}};
   if (knob == "trainer.head" && (value == "liger_fused_ce" || value == "hf_loss" || value.starts_with("trl_sft")))

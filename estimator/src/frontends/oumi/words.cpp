@@ -30,7 +30,7 @@ struct Understood {
   std::vector<Note> notes;
 };
 
-Understood understood(const Source& source) {
+Understood understood(const Source& source, const Catalog* catalog) {
   Understood out;
   out.text = read_oumi(source);
   out.meaning = meaning_of(out.text);
@@ -42,7 +42,7 @@ Understood understood(const Source& source) {
     if (!told(p)) out.text.problems.push_back(std::move(p));
   out.notes = out.text.notes;
   out.images = images_said(source.image_size);
-  out.native = job_of(out.text, out.meaning, {source.gpu, source.sequence_tokens, source.open, out.images}, out.notes);
+  out.native = job_of(out.text, out.meaning, {source.gpu, source.sequence_tokens, source.open, out.images, catalog}, out.notes);
   add_beside(out.native, source);
   std::erase_if(out.native.problems, told);  // what Oumi refuses is not asked for on top
   out.native.problems.insert(out.native.problems.begin(), out.text.problems.begin(), out.text.problems.end());
@@ -55,7 +55,8 @@ Understood understood(const Source& source) {
 
 class OumiWords : public TextWords {
  public:
-  OumiWords(const Source& source, const Catalog& catalog) : TextWords(source), catalog_(catalog), it_(understood(source_)) {
+  OumiWords(const Source& source, const Catalog& catalog)
+      : TextWords(source), catalog_(catalog), it_(understood(source_, &catalog)) {
     reading_ = reading_in_words(it_);
   }
 
@@ -84,7 +85,7 @@ class OumiWords : public TextWords {
     return out;
   }
 
-  Job job_with(const Rewrite& rewrite) const override { return reading_in_words(understood(with(rewrite))).job; }
+  Job job_with(const Rewrite& rewrite) const override { return reading_in_words(understood(with(rewrite), &catalog_)).job; }
 
  private:
   /// False, and `why`: two changes of one key.
@@ -129,7 +130,7 @@ class OumiWords : public TextWords {
   FactValue value_of(const Rewrite& rewrite, std::size_t number) const override { return rewrite.values[number]; }
   bool means_the_same(const Source& changed, const Rewrite& rewrite) const override {
     try {
-      return same_settings(reading_in_words(understood(changed)).job, job_with(rewrite));
+      return same_settings(reading_in_words(understood(changed, &catalog_)).job, job_with(rewrite));
     } catch (const InputError&) {
       return false;
     }
@@ -151,7 +152,7 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
 }
 
 std::string facts_json(const Source& source) {
-  const Understood it = understood(source);
+  const Understood it = understood(source, nullptr);
   nlohmann::ordered_json out = facts_object(it.meaning.facts);
   out["framework"] = "oumi";
   out["framework_version"] = name_of(it.text.release);
