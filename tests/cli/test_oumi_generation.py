@@ -30,6 +30,8 @@ def test_layers_are_spread_over_the_gpus() -> None:
     assert settings["engine"] == "single" and settings["layout"] == "p4" and settings["head"] == "next_token"
     assert settings["sequence_tokens"] == 8192 and settings["sequences_per_micro_batch"] == 8
     assert settings["padding_mask"] is True and settings["kv_cache"] is False and settings["kernels"] == "hf_sdpa"
+    assert settings["transformers"] == "5.9.0"  # the newest that Oumi takes
+    assert role("infer_8b.yaml", "--framework-version", "0.6.0")["transformers"] == "4.57.1"
     done = run("estimate", "infer_8b.yaml", "--gpus", "4")
     # Transformers 5 leaves room for the table of tokens everywhere: 7, 12, 12 layers, and one beside the output layer
     assert "generator 0-2 (3 x H100-80GB)" in done.stdout and "generator 3 (1 x H100-80GB)" in done.stdout
@@ -85,10 +87,14 @@ def test_batches_that_lm_eval_chooses(tmp_path: Path) -> None:
     assert role(name, folder=tmp_path)["sequences_per_micro_batch"] == 1
 
 
-def test_advice_halves_the_batch() -> None:
+def test_advice(tmp_path: Path) -> None:
     advice = run("advise", "infer_8b.yaml", "--gpu", "A10G-24GB", "--json")
     keys = {remedy["key"] for remedy in json.loads(advice.stdout)["remedies"]}
     assert advice.returncode == 1 and "generation.batch_size" in keys
+    mixture = inference(tmp_path, {"meta-llama/Llama-3.1-8B-Instruct": "Qwen/Qwen3-30B-A3B"})
+    advice = run("advise", mixture, "--gpus", "4", "--json", folder=tmp_path)
+    first = json.loads(advice.stdout)["remedies"][0]
+    assert first["key"] == "generation.use_cache" and first["overrides"] == ["--generation.use_cache=true"]
     found = run("search", "infer_8b.yaml")
     assert found.returncode == 2 and "not supported yet: a search over generators" in found.stderr
 

@@ -12,7 +12,8 @@ namespace {
 
 using compose::Node;
 
-constexpr std::int64_t kNewTokens = 1024;  ///< GenerationParams.max_new_tokens
+constexpr std::string_view kNewest = "5.9.0";  ///< pyproject.toml of 0.8 and behind it: below 5.10
+constexpr std::int64_t kNewTokens = 1024;      ///< GenerationParams.max_new_tokens
 
 class GeneratorMaker {
  public:
@@ -23,7 +24,8 @@ class GeneratorMaker {
     s_.put("generator.model", t_.text(at("model.model_name")), s_.origin(at("model.model_name")));
     s_.put("generator.engine", "single", s_.by_code("one process, or copies"));
     s_.put("generator.head", evaluates() ? "lm_eval" : "next_token", s_.origin(at("generation")));
-    s_.put("generator.transformers", std::string(g_.transformers), s_.by_code("pyproject.toml of the release"));
+    s_.put("generator.transformers", std::string(g_.transformers == "newest" ? kNewest : g_.transformers),
+           s_.by_code("pyproject.toml of the release"));
     refuse();
     processes();
     format();
@@ -107,10 +109,11 @@ class GeneratorMaker {
     const bool keeps = !evaluates() && t_.flag(at("generation.use_cache"));
     // lm-evaluation-harness leaves the model's own use_cache, which is on
     s_.put("generator.kv_cache", keeps || evaluates() ? "true" : "false", s_.origin(at("generation.use_cache")));
-    if (keeps)
+    // stated without a cache, too: what is advised keeps the task
+    if (!evaluates())
       s_.put("prompt_tokens",
              fmt::format("{}", std::clamp<std::int64_t>(tokens - fresh, 1, std::max<std::int64_t>(1, tokens - 2))),
-             s_.origin(at("generation.max_new_tokens")));
+             s_.by_code("model_max_length without max_new_tokens"));
     if (told > 0) return;
     const std::string what =
         evaluates()
