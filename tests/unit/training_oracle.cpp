@@ -59,6 +59,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_foak.jsonl", out);
     read_executed("executed_preference.jsonl", out);
     read_executed("executed_trainer.jsonl", out);
+    read_executed("executed_trl.jsonl", out);
     read_executed("executed_scaler.jsonl", out);
     read_executed("executed_knobs.jsonl", out);
     read_executed("executed_offload.jsonl", out);
