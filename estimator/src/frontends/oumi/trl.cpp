@@ -54,7 +54,7 @@ bool TrlJob::accept() {
     s_.refuse("deepspeed.enable_deepspeed", "a teacher under DeepSpeed");
     return false;
   }
-  if (!refuse_arguments()) return false;
+  if (!refuse_arguments() || !refuse_images()) return false;
   if (trl_.distils()) return accept_teacher();
   return trl_.name != "grpo" || accept_generation();
 }
@@ -74,6 +74,19 @@ bool TrlJob::refuse_arguments() {
   const std::string losses = fmt::format("{}loss_type", kArguments);
   if (trl_.name == "dpo" && trainers::has_likelihood(t_.at(losses))) refuse(losses, "DPO with a likelihood loss beside it");
   return good;
+}
+
+/// Datasets with a processor hand pixels on, whatever collates them.
+bool TrlJob::refuse_images() {
+  const compose::Node* sets = t_.at("data.train.datasets");
+  if (sets == nullptr) return true;
+  for (std::size_t i = 0; i < sets->items.size(); ++i) {
+    const std::string path = fmt::format("data.train.datasets.{}.dataset_kwargs.processor_name", i);
+    if (!t_.has(path)) continue;
+    s_.refuse(path, "images in the batches of Oumi's trainers");
+    return false;
+  }
+  return true;
 }
 
 // ---- lengths

@@ -41,6 +41,7 @@ class TrlJob {
   bool uses_vllm() const;
   std::string mode_key() const;
   bool refuse_arguments();
+  bool refuse_images();
   bool accept_generation();
   bool accept_teacher();
   void reference();
