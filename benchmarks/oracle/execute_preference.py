@@ -3,14 +3,15 @@
     python benchmarks/oracle/execute_preference.py TRL [--output tests/data/executed_preference.jsonl]
 
 TRL is the folder `trl` of its release 1.12.0, whose own loss functions run (trl_code.py). Tensors are fake CPU ones, for the sake
-of autocast. What a mask of tokens selects is everything. accelerate's wrapper around the forward pass under mixed precision is
-repeated here (accelerate/utils/operations.py convert_outputs_to_fp32). Needs peft. Value models are
-transformers' token classification. Lines are those of execute.py.
+of autocast, which accelerate leaves with the model's forward pass. What a mask of tokens selects is everything. accelerate's
+wrapper around the forward pass under mixed precision is repeated here (accelerate/utils/operations.py convert_outputs_to_fp32).
+Needs peft. Value models are transformers' token classification. Lines are those of execute.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 from collections.abc import Callable
 from pathlib import Path
@@ -185,7 +186,9 @@ def execute(trl: Path, case: Case) -> Row:
     held = [tensor.untyped_storage() for tensor in owned]
     with fake, storages:
         ids = torch.empty(sequences, tokens, dtype=torch.int64)
-        with torch.autocast("cpu", torch.bfloat16, enabled=form != "bf16"):
+        # accelerate leaves autocast with the model's forward pass; verl's critic has it around the step
+        whole: Any = torch.autocast("cpu", torch.bfloat16) if form != "bf16" and head == "value" else contextlib.nullcontext()
+        with whole:
             loss = value_loss(policy, ids) if head == "value" else step(made, head, policy, ids, kept)
         forward = storages.highest
         storages.highest = storages.live

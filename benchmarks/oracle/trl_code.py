@@ -41,9 +41,14 @@ def load(nodes: list[ast.stmt], names: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def use_adapter(model: Any, adapter_name: str | None) -> Any:
-    assert adapter_name is None
-    with model.disable_adapter():
-        yield
+    if adapter_name is None:
+        with model.disable_adapter():
+            yield
+        return
+    before = model.active_adapter
+    model.set_adapter(adapter_name)
+    yield
+    model.set_adapter(before)
 
 
 TRAINERS: dict[str, tuple[str, str, set[str]]] = {

@@ -64,6 +64,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_trainer_vision.jsonl", out);
     read_executed("executed_trainer_experts.jsonl", out);
     read_executed("executed_zero_plain.jsonl", out);
+    read_executed("executed_trl.jsonl", out);
     read_executed("executed_scaler.jsonl", out);
     read_executed("executed_knobs.jsonl", out);
     read_executed("executed_offload.jsonl", out);

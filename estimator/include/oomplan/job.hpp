@@ -146,6 +146,11 @@ enum class LossHead : std::uint8_t {
   trl_orpo,           ///< with the likelihood loss of the chosen half
   trl_grpo,           ///< TRL: temperature out of place, log-probs of one sequence after another, entropy as a metric
   trl_kto,            ///< TRL: log-probs of desirable and undesirable completions, and a KL term of pairs that do not match
+  trl_dpo_0_18,       ///< trl_dpo of 0.18 to 0.28: labels are rolled, and no logits are cut off
+  trl_dpo_0_29,       ///< trl_dpo of 0.29 to 1.5: the shifted logits are a copy
+  trl_kto_0_18,       ///< trl_kto of 0.18 to 1.5: the logits of either kind are copies with a gradient
+  trl_grpo_1_0,       ///< trl_grpo of 1.0 to 1.9: the temperature divides the logits in place
+  trl_gkd,            ///< TRL: Jensen-Shannon divergence from a teacher's logits of the same vocabulary (GKD, GOLD)
   trl_sft,            ///< TRL's SFTTrainer: transformers' loss, then entropy and accuracy of the logits that it holds
   trl_sft_1_3,        ///< the same of 1.3 to 1.5, which copies the logits once for each
   reward_pairs,       ///< reward model: a linear layer h -> 1, each sequence's last token, Bradley-Terry of the pairs
@@ -154,7 +159,8 @@ enum class LossHead : std::uint8_t {
   lm_eval,            ///< generator: lm-evaluation-harness, log-probs of all tokens beside those of the batch before
 };
 /// The forward pass of a reference model in the step of a preference loss, between the policy's forward and backward pass: none
-/// (its log-probs come with the batch), of a second model on the same GPUs, or of the policy without its adapters.
+/// (its log-probs come with the batch), of a second model on the same GPUs (a teacher, too), or of the policy without its
+/// adapters.
 enum class ReferencePass : std::uint8_t { none, model, adapters_off };
 /// What of a vision tower is trained: all of it, what hands its features to the language model (merger, projector), or nothing.
 enum class TowerTraining : std::uint8_t { all, projector, none };
@@ -454,6 +460,13 @@ struct Vision {
   bool operator==(const Vision&) const = default;
 };
 
+/// The architecture of a further model once it was looked up: a server's draft, a trainer's reference. Its name tells such models
+/// apart.
+struct FoundModel {
+  std::shared_ptr<const Architecture> architecture;
+  bool operator==(const FoundModel&) const { return true; }
+};
+
 struct Trainer {
   Layout layout;
   Framework framework = Framework::areal;
@@ -509,6 +522,9 @@ struct Trainer {
   bool cpu_offload_policy = false;  ///< FSDP2's CPUOffloadPolicy, FSDP1's CPUOffload: parameters, states and step are the host's
   LossHead head = LossHead::areal_compiled;
   ReferencePass reference = ReferencePass::none;
+  std::string reference_model;                  ///< with a second model: which, as the user wrote it; "": the policy's own
+  FoundModel other;                             ///< of reference_model
+  std::optional<DType> reference_format = {};   ///< of a second model's parameters; nothing: the policy's
   std::int64_t tokens_per_micro_batch = 16384;  ///< packed tokens of one data-parallel rank, before Ulysses divides them
   std::int64_t sequences_per_micro_batch = 0;   ///< > 0: padded batches of sequence_tokens instead of packing
   std::int64_t sequence_tokens = 0;
@@ -560,12 +576,6 @@ enum class OnlineFormat : std::uint8_t {
 
 enum class DraftMethod : std::uint8_t { auto_, mtp, eagle, eagle3 };
 
-/// A draft's architecture once it was looked up; its name tells drafts apart.
-struct FoundDraft {
-  std::shared_ptr<const Architecture> architecture;
-  bool operator==(const FoundDraft&) const { return true; }
-};
-
 /// Settings of a generation or serving engine.
 struct Server {
   Layout layout;  ///< data: replicas of the server
@@ -611,7 +621,7 @@ struct Server {
   bool flashinfer = false;  ///< attention_backend is flashinfer, also where the engine has another; SGLang
   std::string draft_model;  ///< a head that guesses ahead, as the user wrote it; "": the model's own MTP blocks
   DraftMethod draft_method = DraftMethod::auto_;
-  FoundDraft draft;           ///< of draft_model
+  FoundModel draft;           ///< of draft_model
   bool share_prompts = true;  ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache
   AdapterSlots lora;
   std::int64_t score_chunk = 0;  ///< rows whose log-probs a teacher computes at once: SGLANG_LOGITS_PROCESSER_CHUNK_SIZE; 0: all

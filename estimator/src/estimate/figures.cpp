@@ -212,6 +212,9 @@ TrainingCase read_training_case(std::string_view text, std::string_view config, 
   place_role(job, given, blackwell ? "B200-180GB" : "H100-80GB");
   job.roles[0].model = text_of("model", given.value("model", Json("model")));
   job.roles[0].architecture = architecture_of(given, config, catalog);
+  if (given.contains("reference_config"))
+    job.roles[0].trainer.other.architecture =
+        std::make_shared<const Architecture>(read_config(given["reference_config"].dump(), "reference"));
   const LossHead head = job.roles[0].trainer.head;  // says whose it is
   if (head == LossHead::value) job.roles[0].kind = RoleKind::critic;
   if (head == LossHead::next_token || head == LossHead::lm_eval) job.roles[0].kind = RoleKind::generator;
@@ -230,7 +233,8 @@ TrainingFigures training_figures(const TrainingCase& c) {
   else
     tapes.train = make_tape(a, train_pass(t, c.engine, a, false, t.tokens_per_micro_batch, internals));
   if (!c.forward_only && t.reference != ReferencePass::none)
-    tapes.reference = make_tape(a, reference_pass(t, c.engine, a, internals));
+    tapes.reference =
+        make_tape(reference_architecture(t, a), reference_pass(t, c.engine, reference_architecture(t, a), internals));
   const TrainPlan plan = make_plan(a, t, c.engine, false, !c.forward_only, tapes, c.micro_batches);
   const Tape& tape = c.forward_only ? *plan.log_probs : *plan.train;
   const PassCounts& pass = c.forward_only ? plan.log_prob_counts : plan.train_counts;
@@ -250,6 +254,7 @@ TrainingFigures training_figures(const TrainingCase& c) {
   TrainEngine<PeakRecorder> engine(r, plan, "");
   Player<PeakRecorder> player(r, tape, pass.counts, pass.chunks, "");
   ReferenceRun<PeakRecorder> reference(r, plan, "", engine);
+  reference.teach(player);
   const auto stretch = [&](Bytes& highest, const auto& record) {
     r = {};
     record();
@@ -267,6 +272,7 @@ TrainingFigures training_figures(const TrainingCase& c) {
       engine.before_forward();
       engine.forward(player, Index(0));
       reference.forward();
+      player.leave_step(Index(0));
     });
     if (c.forward_only) continue;
     stretch(out.backward, [&] { engine.backward(player, Index(0), m == 0 && !plan.keep_gradients, m == passes - 1); });

@@ -64,6 +64,7 @@ class TrainerProgram {
     };
     play(train_, run.plan.train, run.plan.train_counts);
     play(log_probs_, run.plan.log_probs, run.plan.log_prob_counts);
+    if (train_) reference_.teach(*train_);
     context_ =
         site("context", seat.with_server ? run.constants.libraries : run.constants.context, Category::context, Pool::driver);
     nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
@@ -267,6 +268,7 @@ class TrainerProgram {
     stretch(passes().forward, [&] {
       core_.forward(*train_, micro);
       reference_.forward();
+      train_->leave_step(micro);
     });
     drop_kept_inputs();
     mark_(PhaseKind::backward);

@@ -329,7 +329,8 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
     run.tapes.log_probs =
         store.get(role.architecture, log_prob_pass(t, role.engine, *role.architecture, run.critic, log_prob_tokens, internals));
   if (run.trains && t.reference != ReferencePass::none)
-    run.tapes.reference = store.get(role.architecture, reference_pass(t, role.engine, *role.architecture, internals));
+    run.tapes.reference = store.get(t.other.architecture != nullptr ? t.other.architecture : role.architecture,
+                                    reference_pass(t, role.engine, reference_architecture(t, *role.architecture), internals));
   run.plan = make_plan(*role.architecture, t, role.engine, run.critic, run.trains, run.tapes, micro_batches_of(job, t));
   const Tape& tape = run.plan.tape();
   run.full_storage = 0;

@@ -295,6 +295,8 @@ class Assembler {
       role.architecture = it->second;
       if (role.serves() && !role.server.draft_model.empty())
         role.server.draft.architecture = find(role, role.server.draft_model, "draft_model");
+      if (!role.serves() && !role.trainer.reference_model.empty())
+        role.trainer.other.architecture = find(role, role.trainer.reference_model, "reference_model");
       if (role.architecture == nullptr) continue;
       leave_sdpa(role);
       if (!role.serves()) fill_positions(role);

@@ -89,6 +89,8 @@ class Shortest {
         if (role.model == name) return role.architecture;
       for (const auto& role : job_.roles)
         if (role.server.draft_model == name) return role.server.draft.architecture;
+      for (const auto& role : job_.roles)
+        if (role.trainer.reference_model == name) return role.trainer.other.architecture;
       return nullptr;
     };
     const Job made = assemble(roles_of(job_), settings_, find, Catalog::builtin().facts(), {}).job;

@@ -24,12 +24,13 @@ void check_batch(const Role& role, std::vector<Clash>& out) {
         {"sequences_per_micro_batch", "padded sequences", "TRL pads its batches: chosen and rejected ones count as two"});
   else if (pairs && t.sequences_per_micro_batch % 2 != 0)
     out.push_back({"sequences_per_micro_batch", "an even number",
-                   t.head == LossHead::trl_kto ? "half of the completions are taken as desirable"
-                                               : "a pair is two sequences, a chosen and a rejected one"});
+                   is_kto(t.head) ? "half of the completions are taken as desirable"
+                                  : "a pair is two sequences, a chosen and a rejected one"});
   if (t.layout.tensor > 1 || t.layout.context > 1)
     out.push_back({"layout", "data parallelism alone", "not supported yet: this head on split sequences or vocabularies"});
-  if (t.head == LossHead::trl_kto && t.sequences_per_micro_batch * (t.sequence_tokens - 1) < 128)
-    out.push_back({"sequence_tokens", "longer sequences", "not supported yet: KTO of fewer than 128 tokens"});
+  const bool by_rows = t.head == LossHead::trl_kto || t.head == LossHead::trl_dpo_0_29;
+  if (by_rows && t.sequences_per_micro_batch * (t.sequence_tokens - 1) < 128)
+    out.push_back({"sequence_tokens", "longer sequences", "not supported yet: this head on fewer than 128 tokens"});
   if (t.tiled_mlp) out.push_back({"tiled_mlp", "false", "not supported yet: TiledMLP with this head"});
   if (t.keep_outputs) out.push_back({"keep_outputs", "false", "the trainer keeps them as it does"});
   if (pairs && t.logits_to_keep > 0) out.push_back({"logits_to_keep", "auto", "the trainer asks for all logits"});
@@ -38,9 +39,9 @@ void check_batch(const Role& role, std::vector<Clash>& out) {
 void check_reference(const Role& role, std::vector<Clash>& out) {
   const Trainer& t = role.trainer;
   const auto refuse = [&](std::string why) { out.push_back({"reference", "none", std::move(why)}); };
-  if (t.head != LossHead::trl_dpo && t.head != LossHead::trl_kto)
-    return refuse(t.head == LossHead::trl_grpo ? "GRPO's reference has a pass of its own: a role ref"
-                                               : "this loss has no reference inside of its step");
+  if (!is_dpo(t.head) && !is_kto(t.head) && t.head != LossHead::trl_gkd)
+    return refuse(is_grpo(t.head) ? "GRPO's reference has a pass of its own: a role ref"
+                                  : "this loss has no reference inside of its step");
   if (t.reference == ReferencePass::adapters_off && t.lora.rank == 0)
     refuse("without adapters the policy is no reference: lora.rank, or reference: model");
   const bool adapters_off = t.reference == ReferencePass::adapters_off;
@@ -51,6 +52,28 @@ void check_reference(const Role& role, std::vector<Clash>& out) {
   if (role.engine == EngineKind::deepspeed && t.zero.offload_parameters)
     refuse("not supported yet: a reference beside parameters on the host");
   if (t.cpu_offload_policy || t.offload_parameters) refuse("not supported yet: a reference beside parameters on the host");
+}
+
+/// huggingface/trl trl/experimental/gkd/gkd_trainer.py compute_loss, 1.4.
+void check_teacher(const Role& role, std::vector<Clash>& out) {
+  const Trainer& t = role.trainer;
+  if (t.reference != ReferencePass::model) out.push_back({"reference", "model", "the teacher is a second model"});
+  if (t.loop.of_framework) out.push_back({"head", "a head of the framework", "TRL's trainers are PyTorch's alone"});
+  if (!of_transformers(t.kernels)) out.push_back({"kernels", "hf_flash, hf_sdpa or hf_eager", "TRL trains transformers' models"});
+  if (t.sequences_per_micro_batch == 0) out.push_back({"sequences_per_micro_batch", "padded sequences", "TRL pads its batches"});
+  if (t.layout.tensor > 1 || t.layout.context > 1)
+    out.push_back({"layout", "data parallelism alone", "not supported yet: this head on split sequences or vocabularies"});
+  if (role.engine == EngineKind::deepspeed)
+    out.push_back({"engine", "another engine", "not supported yet: a teacher under DeepSpeed"});
+  if (t.tiled_mlp) out.push_back({"tiled_mlp", "false", "not supported yet: TiledMLP with this head"});
+  if (t.keep_outputs) out.push_back({"keep_outputs", "false", "the trainer keeps them as it does"});
+  if (t.logits_to_keep > 0) out.push_back({"logits_to_keep", "auto", "the trainer asks for all logits"});
+  if (t.reference_format && *t.reference_format != t.storage)
+    out.push_back({"reference_format", "none", "not supported yet: a teacher in another format than the student"});
+  const Architecture* other = t.other.architecture.get();
+  if (other != nullptr && role.architecture != nullptr && other->vocab != role.architecture->vocab)
+    out.push_back({"reference_model", "a model with the same vocabulary",
+                   "its log-probs and the policy's are subtracted from one another, word by word"});
 }
 
 constexpr const char* kNotGathered =
@@ -119,12 +142,18 @@ bool is_verl_fused(LossHead head) {
 }
 
 bool is_preference(LossHead head) {
-  return head == LossHead::trl_dpo || head == LossHead::trl_kto || head == LossHead::trl_simpo || head == LossHead::trl_orpo;
+  return is_dpo(head) || is_kto(head) || head == LossHead::trl_simpo || head == LossHead::trl_orpo;
 }
+
+bool is_dpo(LossHead head) {
+  return head == LossHead::trl_dpo || head == LossHead::trl_dpo_0_18 || head == LossHead::trl_dpo_0_29;
+}
+bool is_kto(LossHead head) { return head == LossHead::trl_kto || head == LossHead::trl_kto_0_18; }
+bool is_grpo(LossHead head) { return head == LossHead::trl_grpo || head == LossHead::trl_grpo_1_0; }
 
 bool is_trl_sft(LossHead head) { return head == LossHead::trl_sft || head == LossHead::trl_sft_1_3; }
 
-bool takes_sequences(LossHead head) { return is_preference(head) || head == LossHead::trl_grpo; }
+bool takes_sequences(LossHead head) { return is_preference(head) || is_grpo(head); }
 
 bool goes_by_sequence(LossHead head) { return takes_sequences(head) || head == LossHead::logprob_rows; }
 
@@ -134,7 +163,14 @@ std::vector<Clash> head_clashes(const Role& role) {
   if (takes_sequences(t.head) || t.head == LossHead::reward_pairs) check_batch(role, out);
   if (is_verl_fused(t.head)) check_fused(role, out);
   if (is_trl_sft(t.head) && t.tiled_mlp) out.push_back({"tiled_mlp", "false", "not supported yet: TiledMLP with this head"});
+  if (t.head == LossHead::trl_gkd) check_teacher(role, out);
   if (t.reference != ReferencePass::none) check_reference(role, out);
+  if (t.reference_format && t.reference != ReferencePass::model)
+    out.push_back({"reference_format", "none", "nothing has it without reference: model"});
+  if (t.reference_format && role.engine == EngineKind::deepspeed)
+    out.push_back({"reference_format", "none", "DeepSpeed casts a second model as it does the policy"});
+  if (!t.reference_model.empty() && t.reference != ReferencePass::model)
+    out.push_back({"reference_model", "none", "nothing runs it without reference: model"});
   if (t.head == LossHead::reward_pairs && t.lora.rank > 0)
     out.push_back({"lora.rank", "none", "not supported yet: LoRA of a value model"});
   return out;

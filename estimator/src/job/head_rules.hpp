@@ -14,6 +14,10 @@ bool is_trl_sft(LossHead);
 bool goes_by_sequence(LossHead);
 /// The batch is pairs, chosen and rejected; names of the step hold the logits until the backward pass begins.
 bool is_preference(LossHead);
+/// Of any release.
+bool is_dpo(LossHead);
+bool is_kto(LossHead);
+bool is_grpo(LossHead);
 /// verl's output layers that make log-probs from hidden states (use_fused_kernels).
 bool is_verl_fused(LossHead);
 /// Every knob that does not go with the head of this trainer.

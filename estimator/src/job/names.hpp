@@ -215,7 +215,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<B
                                                                                             {BaseFormat::gptq, "gptq"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 51> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 56> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -261,6 +261,11 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 51> kNames<Lo
      {LossHead::trl_orpo, "trl_orpo"},
      {LossHead::trl_grpo, "trl_grpo"},
      {LossHead::trl_kto, "trl_kto"},
+     {LossHead::trl_dpo_0_18, "trl_dpo_0_18"},
+     {LossHead::trl_dpo_0_29, "trl_dpo_0_29"},
+     {LossHead::trl_kto_0_18, "trl_kto_0_18"},
+     {LossHead::trl_grpo_1_0, "trl_grpo_1_0"},
+     {LossHead::trl_gkd, "trl_gkd"},
      {LossHead::trl_sft, "trl_sft"},
      {LossHead::trl_sft_1_3, "trl_sft_1_3"},
      {LossHead::reward_pairs, "reward_pairs"},

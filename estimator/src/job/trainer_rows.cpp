@@ -128,6 +128,27 @@ Refusal set_weight_decay(const Knob& k, Job&, Role* r, std::string_view text) {
   return check_number(k, text, r->trainer.weight_decay);
 }
 
+std::string get_reference_model(const Job&, const Role* r) {
+  return r->trainer.reference_model.empty() ? "none" : r->trainer.reference_model;
+}
+std::string get_reference_format(const Job&, const Role* r) {
+  return r->trainer.reference_format ? std::string(name(*r->trainer.reference_format)) : "none";
+}
+Refusal set_reference_format(const Knob& k, Job&, Role* r, std::string_view text) {
+  if (std::find(k.choices.begin(), k.choices.end(), text) == k.choices.end()) return refuse_choice(k, text);
+  r->trainer.reference_format.reset();
+  if (text != "none") r->trainer.reference_format = parse<DType>(text);
+  return {};
+}
+Refusal set_reference_model(const Knob&, Job&, Role* r, std::string_view text) {
+  constexpr std::size_t kLongest = 4096;
+  if (text.empty() || text.size() > kLongest) return {"a model's name, hub id, directory or config.json, or none", {}, {}};
+  const std::string name(text == "none" ? std::string_view() : text);
+  if (r->trainer.reference_model != name) r->trainer.other = {};
+  r->trainer.reference_model = name;
+  return {};
+}
+
 std::vector<std::string> supported_heads() {
   auto out = spellings<LossHead>();
   std::erase_if(out, [](const std::string& head) { return !unsupported_value("head", head).empty(); });
@@ -482,6 +503,11 @@ std::vector<Knob> trainer_rows() {
                  "forward pass of a reference model between forward and backward: of a second model on the same GPUs, of the "
                  "policy with its adapters_off, or none (its log-probs come with the batch)"),
              spellings<ReferencePass>()),
+      row("reference_model", learner, text, {get_reference_model, set_reference_model}, semantics,
+          "with reference: model, a name, folder or config.json as for model: a teacher's; none: the policy's own"),
+      one_of(row("reference_format", learner, choice, {get_reference_format, set_reference_format}, numerics,
+                 "with reference: model, the format of its parameters; none: the policy's"),
+             {"none", "bf16", "fp16", "fp32"}),
       zero_is(within(row("logits_to_keep", of, count, count_or_auto<&Trainer::logits_to_keep>(), semantics,
                          "only so many tokens reach the output layer; auto: all"),
                      kTokenLimit, "tokens"),

@@ -348,7 +348,8 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
   if (const auto steps = verl_steps(o.head))
     return mean_loss(g, verl_objective(g, std::move(logits), *steps, {o.vocab, o.chunks, scope}));
   if (takes_sequences(o.head))
-    return mean_loss(g, trl_objective(g, logits, o.head, {o.several_sequences, o.metrics}, {o.vocab, o.chunks, scope}));
+    return mean_loss(
+        g, trl_objective(g, logits, o.head, {o.several_sequences, o.metrics, o.logged, o.names}, {o.vocab, o.chunks, scope}));
   switch (o.head) {
     case LossHead::hf_loss:
     case LossHead::trl_sft:

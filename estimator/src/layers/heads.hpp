@@ -22,9 +22,11 @@ struct HeadOptions {
   bool slice_hidden = false;       ///< the last K tokens of every sequence go on, of a head that takes hidden states
   int weight = -1;                 ///< of the output layer, for such a head: a leaf
   LigerCode liger = {};
-  bool copies_shifted = false;  ///< hf_loss: of the logits, without the last token
-  Tensor labels = {};           ///< as the training loop has them
-  bool metrics = false;         ///< TRL: the entropy is computed behind this pass
+  bool copies_shifted = false;           ///< hf_loss: of the logits, without the last token
+  Tensor labels = {};                    ///< as the training loop has them
+  bool metrics = false;                  ///< TRL: the entropy is computed behind this pass
+  std::optional<DType> logged = {};      ///< TRL: format of the logits that the metrics are of; nothing: as these
+  std::vector<Tensor>* names = nullptr;  ///< TRL: of the step, which outlive the head
 };
 
 /// Rows of a chunk of the head, 0 when it is not chunked. AReaL areal/utils/functional/vocab_parallel.py: 1024; verl

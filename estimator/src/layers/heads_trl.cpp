@@ -50,6 +50,18 @@ Tensor selective_log_softmax(Eager& g, const Tensor& x, const HeadChunks& chunks
   return x.dtype == DType::fp32 ? by_row_logsumexp(g, x, chunks) : log_probs_by_sequence(g, x, chunks);
 }
 
+/// logits[:, :-1].div_(temperature): as verl's division of a view (heads_verl.cpp), of all tokens but the last.
+Tensor divided_in_place(Eager& g, const Tensor& logits, const Shape& part) {
+  Tensor base = logits.alias(logits.shape);
+  g.record(base, "CopySlices", {&logits}, [&g, part](Gradients in) {
+    Tensor whole = g.make("copy_slices", in[0].shape, in[0].dtype, Category::logits);
+    const Tensor clone = g.make("copy_slices.clone", part, in[0].dtype, Category::logits);
+    const Tensor quotient = g.make("copy_slices.div", part, in[0].dtype, Category::logits);
+    return Gradients{whole};
+  });
+  return slice(g, base, part);
+}
+
 /// entropy_from_logits of logits that need no gradient: reshape copies the shifted ones of several sequences, then 128 rows at a
 /// time log-probs, probabilities and their product.
 void entropy_metric(Eager& g, const Tensor& x, bool copies, Dim rows, std::int64_t vocab) {
@@ -86,7 +98,8 @@ constexpr std::int64_t kEntropyRows = 128;
 }  // namespace
 
 std::int64_t rows_together(LossHead head, std::int64_t sequences, std::int64_t rows) {
-  if (head == LossHead::trl_orpo || head == LossHead::trl_kto) return std::max<std::int64_t>(1, sequences / 2);
+  if (head == LossHead::trl_orpo || is_kto(head) || head == LossHead::trl_dpo_0_18 || head == LossHead::trl_dpo_0_29)
+    return std::max<std::int64_t>(1, sequences / 2);
   return std::min(kEntropyRows, sequences * rows);
 }
 
@@ -108,14 +121,105 @@ Tensor log_probs_by_sequence(Eager& g, const Tensor& x, const HeadChunks& chunks
 
 Tensor trl_objective(Eager& g, const Tensor& logits, LossHead head, const TrlStep& step, const HeadChunks& chunks) {
   const Shape shape{B, C, Dim(chunks.vocab)};
+  if (head == LossHead::trl_dpo_0_18) return selective_log_softmax(g, logits, chunks);
   Tensor likelihood = head == LossHead::trl_orpo ? chosen_likelihood(g, logits, chunks.vocab) : Tensor();
   Tensor shifted = slice(g, logits, shape);
   const bool tempered = head == LossHead::trl_grpo;  // `logits = logits / temperature`
   if (tempered) shifted = scale(g, std::move(shifted), "logits_scaled", Category::logits);
+  if (head == LossHead::trl_grpo_1_0) shifted = divided_in_place(g, logits, shape);
+  if (head == LossHead::trl_dpo_0_29) {
+    shifted = copy(g, std::move(shifted), shape, "logits.shifted");
+    if (step.names != nullptr) step.names->push_back(shifted);
+  }
   Tensor tokens = selective_log_softmax(g, shifted, chunks);
   const Dim entropy_rows = head == LossHead::trl_kto ? Dim(kEntropyRows) : M;
-  if (step.metrics) entropy_metric(g, shifted, step.several_sequences && !tempered, entropy_rows, chunks.vocab);
+  const Tensor logged = logged_as(shifted, step.logged);
+  if (step.metrics && head == LossHead::trl_dpo_0_29)
+    dpo_metrics(g, logged, head, chunks.vocab);
+  else if (step.metrics && head != LossHead::trl_kto_0_18)
+    entropy_metric(g, logged, step.several_sequences && !tempered, entropy_rows, chunks.vocab);
   return likelihood ? add(g, std::move(tokens), std::move(likelihood), "objective") : std::move(tokens);
+}
+
+Tensor logged_as(const Tensor& logits, std::optional<DType> format) {
+  Tensor out = logits.alias(logits.shape);
+  out.dtype = format.value_or(logits.dtype);
+  return out;
+}
+
+void dpo_metrics(Eager& g, const Tensor& logits, LossHead head, std::int64_t vocab) {
+  if (head == LossHead::trl_dpo_0_29) entropy_metric(g, logits, false, Dim(kEntropyRows), vocab);
+  const Dim rows = head == LossHead::trl_dpo_0_18 ? K : C;
+  for (const char* name : {"chosen.logits", "rejected.logits"})
+    g.make(name, {M, rows, Dim(vocab)}, logits.dtype, Category::logits);
+}
+
+std::vector<Tensor> kto_halves(Eager& g, const Tensor& logits, std::int64_t vocab) {
+  std::vector<Tensor> out;
+  for (const char* name : {"desirable.logits", "undesirable.logits"})
+    out.push_back(g.make(name, {M, K, Dim(vocab)}, logits.dtype, Category::logits));
+  return out;
+}
+
+namespace {
+
+/// logsumexp over the two halves of [2, B, C, V]: its maximum is as large as its result (aten/src/ATen/native/ReduceOps.cpp
+/// logsumexp_out_impl, 2.13).
+Tensor mixture_of(Eager& g, Tensor both, const Shape& shape) {
+  const bool recorded = g.will_record({&both});
+  Saved saved = recorded ? g.save(both) : Saved();
+  const Tensor highest = g.make("mixture.max", shape, both.dtype, Category::logits);
+  const Tensor hidden = g.make("mixture.exp", both.shape, both.dtype, Category::logits);
+  Tensor out = g.make("mixture", shape, both.dtype, Category::logits);
+  if (!recorded) return out;
+  Saved result = g.save(out);
+  g.record(out, "LogsumexpBackward0", {&both}, [&g, saved, result](Gradients) {
+    const Tensor& self = saved.get();  // grad * (self - result).exp()
+    (void)result.get();
+    const Tensor difference = g.make("mixture_backward.difference", self.shape, self.dtype, Category::logits);
+    const Tensor power = g.make("mixture_backward.exp", self.shape, self.dtype, Category::logits);
+    return Gradients{g.make("mixture_backward", self.shape, self.dtype, Category::logits)};
+  });
+  return out;
+}
+
+/// F.kl_div with the logarithms of both: exp(target) * (target - input).
+Tensor divergence(Eager& g, const Tensor& input, const Tensor& target, const std::string& name) {
+  Tensor weight = exp(g, target, name + ".target");
+  Tensor difference = sub(g, target, input, name + ".difference");
+  return mul(g, std::move(weight), std::move(difference), name, Category::logits);
+}
+
+/// Both log-probs and a number each, stacked.
+Tensor stacked(Eager& g, const Tensor& policy, const Tensor& teacher) {
+  Tensor first = add_scalar(g, policy, "mixture.policy");
+  Tensor second = add_scalar(g, teacher, "mixture.teacher");
+  Shape shape{2};
+  shape.insert(shape.end(), policy.shape.begin(), policy.shape.end());
+  return cat(g, {std::move(first), std::move(second)}, std::move(shape), "mixture.both");
+}
+
+}  // namespace
+
+Tensor teacher_divergence(Eager& g, const Tensor& logits, const Tensor& teacher, std::int64_t vocab) {
+  const Shape shape{B, C, Dim(vocab)};
+  const Tensor policy_scaled = scale(g, slice(g, logits, shape), "logits_scaled", Category::logits);
+  const Tensor teacher_scaled = scale(g, slice(g, teacher, shape), "teacher.logits_scaled", Category::logits);
+  const Tensor policy = log_softmax(g, policy_scaled, "log_probs");
+  const Tensor other = log_softmax(g, teacher_scaled, "teacher.log_probs");
+  const Tensor mixture = mixture_of(g, stacked(g, policy, other), shape);
+  const Tensor of_teacher = divergence(g, mixture, other, "divergence.teacher");
+  const Tensor of_policy = divergence(g, mixture, policy, "divergence.policy");
+  Tensor first = scale(g, of_teacher, "divergence.teacher_scaled", Category::logits);
+  Tensor second = scale(g, of_policy, "divergence.policy_scaled", Category::logits);
+  Tensor all = add(g, std::move(first), std::move(second), "divergence");
+  const Tensor index = g.make("divergence.mask", {B, C}, DType::boolean);
+  const Tensor kept = index_rows(g, std::move(all), index, shape, "divergence.of_completions");
+  Tensor loss = g.make("loss", {}, kept.dtype);
+  g.record(loss, "SumBackward0", {&kept}, [&g, shape](Gradients in) {  // expanded, not copied
+    return Gradients{g.make("loss_backward", {}, in[0].dtype).alias(shape)};
+  });
+  return loss;
 }
 
 std::vector<Tensor> kto_copies(Eager& g, const Tensor& logits, std::int64_t vocab) {

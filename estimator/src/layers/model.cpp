@@ -100,8 +100,8 @@ ModelRun ModelPass::run() {
   g_.autocast = false;
   if (o_.training) {
     enter(StationPlace::finish);
-    leave_step();
     Tensor one = g_.make("loss.gradient", {}, DType::fp32, Category::temporaries);
+    leave_step();
     g_.backward(loss, std::move(one));
     g_.in_backward = true;
     enter(StationPlace::inputs);
@@ -145,9 +145,11 @@ void ModelPass::begin_offload() {
 
 // What the function that computes the loss names goes when it returns: in front of the backward pass, behind a reference's.
 void ModelPass::leave_step() {
+  const std::size_t before = g_.events.size();
   logged_.clear();
-  const bool outer = std::exchange(g_.in_backward, o_.training);
   step_names_.reset();
+  if (o_.training) out_.leaving += g_.events.size() - before;
+  const bool outer = std::exchange(g_.in_backward, o_.training);
   g_.leave_autocast();
   g_.in_backward = outer;
 }

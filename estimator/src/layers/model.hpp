@@ -13,6 +13,7 @@ inline constexpr int kSimulatedUnits = 4;
 
 struct ModelRun {
   std::vector<Station> stations;  ///< places, counts and simulated units; segments are still empty
+  std::size_t leaving = 0;        ///< events at the end of the forward pass that are Tape::leaving's
 };
 
 /// Runs one pass. At most four units of each run are simulated. Throws InputError for what no kernel set describes.

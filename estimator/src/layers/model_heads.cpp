@@ -156,7 +156,9 @@ Tensor ModelPass::forward() {
                          .liger = kernels_.liger.code,
                          .copies_shifted = kernels_.release.copies_shifted,
                          .labels = labels_,
-                         .metrics = computes_metrics(o_.head)};
+                         .metrics = computes_metrics(o_.head),
+                         .logged = o_.logged,
+                         .names = &logged_};
   const auto scope = [this](int chunk) {
     if (chunk >= 0)
       enter(StationPlace::chunks, -1, chunk);
@@ -216,8 +218,10 @@ Tensor ModelPass::forward() {
     if (!stash_) g_.hooks = nullptr;
   }
   const bool sft = is_trl_sft(head.head);
-  if ((takes_sequences(head.head) || sft) && g_.autocast) {
-    // accelerate/utils/operations.py, 1.14: convert_outputs_to_fp32 wraps the forward pass under mixed precision
+  if ((takes_sequences(head.head) || sft || head.head == LossHead::trl_gkd) && g_.autocast) {
+    // accelerate/utils/operations.py, 1.14: convert_outputs_to_fp32 wraps the forward pass under mixed precision, and with it
+    // autocast (accelerator.py prepare_model)
+    g_.leave_autocast();
     Tensor wide = to(g_, output, DType::fp32, "logits_fp32");
     output = std::move(wide);
   }
@@ -227,6 +231,7 @@ Tensor ModelPass::forward() {
   if (head.head == LossHead::slime_fsdp) output = to(g_, std::move(output), DType::fp32, "logits_fp32");
   if (o_.keep_outputs || keeps_logits(head.head)) kept_outputs_ = output;
   if (inside_model(head.head)) return loss;
+  if (head.head == LossHead::trl_gkd && o_.reference) return output;
   enter(StationPlace::loss);
   if (evaluates) caches_.clear();  // `self.model(inps).logits`: what else the model returned goes
   if (!o_.chooses) {
@@ -234,13 +239,13 @@ Tensor ModelPass::forward() {
     enter(StationPlace::finish);
     return {};
   }
+  if (head.head == LossHead::trl_gkd) return teach(std::move(output));
   if (holds_logits(head.head)) {
     // the step's local variable `output` (verl), `pred` (torchtitan) holds the logits until it returns
     loss = run_head(g_, output, head, scope);
     enter(StationPlace::finish);
     if (is_preference(head.head)) {
-      if (head.head == LossHead::trl_kto && head.metrics) logged_ = kto_copies(g_, output, a_.vocab);
-      step_names_ = std::move(output);
+      leave_names(output, head);
       return loss;  // autocast is left with the function
     }
     output.reset();
@@ -252,10 +257,42 @@ Tensor ModelPass::forward() {
   return loss;
 }
 
+/// What the step's names hold until it returns.
+void ModelPass::leave_names(Tensor& output, const HeadOptions& head) {
+  if (head.head == LossHead::trl_kto_0_18) {
+    logged_ = kto_halves(g_, output, a_.vocab);
+    output.reset();  // a name of the function that made the log-probs
+    return;
+  }
+  if (head.head == LossHead::trl_kto && head.metrics) logged_ = kto_copies(g_, logged_as(output, head.logged), a_.vocab);
+  if (head.head == LossHead::trl_dpo_0_18) {  // of this very pass, and its names go with the function, too
+    dpo_metrics(g_, output, head.head, a_.vocab);
+    output.reset();
+    return;
+  }
+  step_names_ = std::move(output);
+}
+
+/// The teacher's output has logits like the policy's, and the cache that transformers makes where nobody turns it off
+/// (src/transformers/cache_utils.py DynamicCache, 5.24).
+Tensor ModelPass::teach(Tensor output) {
+  Tensor teacher = g_.make("teacher.logits", output.shape, output.dtype, Category::logits);
+  const DType half = o_.kernels.autocasts_to_half ? DType::fp16 : DType::bf16, keys = o_.kernels.parameters;
+  // tables of rotations have the parameters' format, and keys with them; values are as the product made them
+  const DType values = o_.kernels.autocast ? half : keys;
+  logged_.push_back(g_.make("teacher.keys", {B, all_, Dim(o_.teacher_keys)}, keys, Category::activations));
+  logged_.push_back(g_.make("teacher.values", {B, all_, Dim(o_.teacher_values)}, values, Category::activations));
+  Tensor loss = teacher_divergence(g_, output, teacher, a_.vocab);
+  step_names_ = std::move(output);
+  logged_.push_back(std::move(teacher));
+  enter(StationPlace::finish);
+  return loss;
+}
+
 // TRL's entropy of the policy's logits: DPO and KTO compute it behind the reference's pass, GRPO where it trains.
 bool ModelPass::computes_metrics(LossHead h) const {
-  if (h == LossHead::trl_grpo) return o_.training;
-  return (h == LossHead::trl_dpo || h == LossHead::trl_kto) && (o_.reference || (o_.training && !o_.refers));
+  if (is_grpo(h)) return o_.training;
+  return (is_dpo(h) || is_kto(h)) && (o_.reference || (o_.training && !o_.refers));
 }
 
 }  // namespace oomplan

@@ -81,6 +81,8 @@ class ModelPass {
   Tensor output_group(const Tensor& in);
   void soft_cap(Tensor& logits);
   void clone_outputs(Tensor& loss, Tensor& output);
+  void leave_names(Tensor& output, const HeadOptions& head);
+  Tensor teach(Tensor output);
   Tensor forward();
 
   Eager& g_;

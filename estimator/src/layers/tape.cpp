@@ -44,19 +44,11 @@ class Builder {
     check_inner();
     keep_segments();
     for (const auto& use : g_.uses) add(use);
+    part_leaving();
     for (auto& station : tape_.stations)
-      for (int u = 0; u < 3; ++u) {
-        for (Segment* segment : {&station.forward[u], &station.backward[u]}) {
-          segment->on_host = std::any_of(segment->events.begin(), segment->events.end(), [&](const TapeEvent& e) {
-            return e.of_tensor() && tape_.sites[e.site].pool != Pool::torch;
-          });
-          segment->summary = summarise(*segment, false);
-          segment->summary_adding = summarise(*segment, true);
-          if (segment->events.empty()) continue;
-          segment->number = tape_.segments++;
-          append(tape_.summaries, segment->summary);
-        }
-      }
+      for (int u = 0; u < 3; ++u)
+        for (Segment* segment : {&station.forward[u], &station.backward[u]}) complete(*segment);
+    complete(tape_.leaving);
     return std::move(tape_);
   }
 
@@ -66,6 +58,26 @@ class Builder {
     int station = 0, unit = 0;
     std::int64_t turn = -1, turns = 0;
   };
+
+  void complete(Segment& segment) {
+    segment.on_host = std::any_of(segment.events.begin(), segment.events.end(),
+                                  [&](const TapeEvent& e) { return e.of_tensor() && tape_.sites[e.site].pool != Pool::torch; });
+    segment.summary = summarise(segment, false);
+    segment.summary_adding = summarise(segment, true);
+    if (segment.events.empty()) return;
+    segment.number = tape_.segments++;
+    append(tape_.summaries, segment.summary);
+  }
+
+  /// The last events of the forward pass are a segment of their own.
+  void part_leaving() {
+    if (run_.leaving == 0) return;
+    auto& events = tape_.stations.back().forward[0].events;
+    if (events.size() < run_.leaving) throw Defect("names of the step go behind the forward pass");
+    const auto from = events.end() - static_cast<std::ptrdiff_t>(run_.leaving);
+    tape_.leaving.events.assign(from, events.end());
+    events.erase(from, events.end());
+  }
 
   void number_storages(const std::vector<Stretch>& stretches) {
     born_.resize(g_.storages.size());

@@ -158,6 +158,7 @@ struct Tape {
   std::vector<TapeSite> sites;
   std::vector<Station> stations;
   std::vector<Monomial> monomials;  ///< that occur in summaries
+  Segment leaving;                  ///< the step's names go: behind the forward pass, and behind a reference's
   std::uint32_t segments = 0;       ///< that have events
   FlatSummaries summaries;
   std::vector<TapeLeaf> leaves;  ///< of one unit per station
@@ -174,13 +175,16 @@ struct PassOptions {
   std::int64_t recompute_every = 1;  ///< as in Trainer
   LossHead head = LossHead::hf_loss;
   bool keep_outputs = false;
-  bool slice_hidden = false;    ///< logits_to_keep: only the last tokens reach the head
-  int chunks = 1;               ///< min(chunks of the head, 4)
-  bool critic = false;          ///< a value head in place of lm_head
-  bool refers = false;          ///< a reference's forward pass comes between forward and backward
-  bool reference = false;       ///< this is that pass
-  bool adapters_off = false;    ///< of the policy without its adapters: nothing of it is trained
-  bool clones_outputs = false;  ///< DDP hands out copies of what the model returns
+  bool slice_hidden = false;      ///< logits_to_keep: only the last tokens reach the head
+  int chunks = 1;                 ///< min(chunks of the head, 4)
+  bool critic = false;            ///< a value head in place of lm_head
+  std::int64_t teacher_keys = 0;  ///< elements of a token that a teacher's forward pass caches, of keys and of values
+  std::int64_t teacher_values = 0;
+  bool refers = false;               ///< a reference's forward pass comes between forward and backward
+  bool reference = false;            ///< this is that pass
+  bool adapters_off = false;         ///< of the policy without its adapters: nothing of it is trained
+  std::optional<DType> logged = {};  ///< of the policy's logits, which this pass logs; nothing: as its own
+  bool clones_outputs = false;       ///< DDP hands out copies of what the model returns
   /// Of a model whose layers lie on several GPUs: this one has what stands in front of them, and what behind.
   bool front = true, back = true;
   bool chooses = true;  ///< ... and this one what is made of the logits

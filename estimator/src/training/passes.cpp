@@ -133,6 +133,18 @@ void count_internals(KernelOptions& k, const Trainer& t, const Architecture& a, 
 
 }  // namespace
 
+namespace {
+
+/// What a teacher caches of one token in all layers.
+void count_cache(PassOptions& o, const Architecture& teacher) {
+  for (const LayerRun& run : teacher.runs) {
+    o.teacher_keys += run.count * run.layer.mixer.kv_heads * run.layer.mixer.head_dim;
+    o.teacher_values += run.count * run.layer.mixer.kv_heads * run.layer.mixer.value_head_dim;
+  }
+}
+
+}  // namespace
+
 PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, const Architecture& a) {
   PassCounts p;
   p.counts.b = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
@@ -144,9 +156,13 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, con
   if (head == LossHead::agilerl_fused)
     p.counts.k = std::max<std::int64_t>(1, tokens_of_head - 1);  // the last one has no next token
   if (takes_sequences(head)) {
-    p.counts.e = std::max<std::int64_t>(1, p.counts.k - 1);
+    p.counts.e = head == LossHead::trl_dpo_0_18 ? p.counts.k : std::max<std::int64_t>(1, p.counts.k - 1);
     p.counts.m = rows_together(head, p.counts.b, p.counts.e);
     p.chunks = p.counts.n = p.counts.b;
+    return p;
+  }
+  if (head == LossHead::trl_gkd) {
+    p.counts.e = std::max<std::int64_t>(1, p.counts.k - 1);
     return p;
   }
   const std::int64_t rows = p.counts.b * p.counts.k;
@@ -180,6 +196,7 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.recompute_every = t.recompute == Recompute::full ? t.recompute_every : 1;
   o.head = critic ? LossHead::value : t.head;
   o.refers = t.reference != ReferencePass::none;
+  if (t.head == LossHead::trl_gkd) count_cache(o, reference_architecture(t, a));
   o.keep_outputs = t.keep_outputs;
   // torch/nn/parallel/distributed.py `_post_forward`, 2.13; a static graph has it in its first forward pass alone
   o.clones_outputs = engine == EngineKind::ddp && t.find_unused_parameters && !t.static_graph;
@@ -213,11 +230,26 @@ PassOptions log_prob_pass(const Trainer& t, EngineKind engine, const Architectur
   return o;
 }
 
+const Architecture& reference_architecture(const Trainer& t, const Architecture& policy) {
+  return t.other.architecture != nullptr ? *t.other.architecture : policy;
+}
+
+Trainer reference_trainer(const Trainer& t) {
+  Trainer alone = t;
+  if (!t.reference_format) return alone;
+  const bool as_stored = t.compute == t.storage;  // nothing casts parameters
+  alone.storage = *t.reference_format;
+  if (as_stored) alone.compute = alone.reduce = alone.storage;
+  return alone;
+}
+
 PassOptions reference_pass(const Trainer& t, EngineKind engine, const Architecture& a, KernelInternals internals) {
-  PassOptions o = log_prob_pass(t, engine, a, false, t.tokens_per_micro_batch, internals);
+  const Trainer alone = reference_trainer(t);
+  PassOptions o = log_prob_pass(alone, engine, a, false, t.tokens_per_micro_batch, internals);
+  if (alone.compute != t.compute && !t.autocast) o.logged = t.compute;
   o.reference = true;
   o.adapters_off = t.reference == ReferencePass::adapters_off;
-  o.kernels.adapters = {};
+  if (!o.adapters_off || t.lora.frozen_copies == 0) o.kernels.adapters = {};  // the frozen ones take their place
   return o;
 }
 

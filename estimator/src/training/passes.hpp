@@ -28,7 +28,11 @@ PassOptions train_pass(const Trainer&, EngineKind, const Architecture&, bool cri
 PassOptions log_prob_pass(const Trainer&, EngineKind, const Architecture&, bool critic, std::int64_t kept_tokens,
                           KernelInternals = {});
 
-/// REQUIRES: the trainer's reference is not none.
+/// The second model that `reference: model` runs: reference_model, or one like the policy.
+const Architecture& reference_architecture(const Trainer&, const Architecture& policy);
+/// How that model is stored and computes.
+Trainer reference_trainer(const Trainer&);
+/// Of that model. REQUIRES: the trainer's reference is not none.
 PassOptions reference_pass(const Trainer&, EngineKind, const Architecture&, KernelInternals = {});
 
 struct PassCounts {

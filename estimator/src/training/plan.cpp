@@ -211,7 +211,7 @@ Bytes packed_statistics(const Tape& tape) {
 /// A model without adapters, of which nothing is trained, sharded as the policy is.
 std::shared_ptr<const ReferencePlan> reference_plan(const Architecture& a, const Trainer& t, EngineKind engine,
                                                     const std::shared_ptr<const Tape>& tape) {
-  Trainer alone = t;
+  Trainer alone = reference_trainer(t);
   alone.lora.rank = 0;
   alone.reference = ReferencePass::none;
   alone.logprob_tokens_per_micro_batch = 0;
@@ -222,6 +222,7 @@ std::shared_ptr<const ReferencePlan> reference_plan(const Architecture& a, const
   out->plan = make_plan(a, alone, engine, false, false, tapes, 1);
   out->tape = tape;
   out->apart = t.reference == ReferencePass::model;
+  out->teaches = t.head == LossHead::trl_gkd;
   return out;
 }
 
@@ -413,7 +414,8 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   }
   if (p.flattened) flatten(p, tape, t);
   if (engine == EngineKind::deepspeed) make_zero(p, a, tape, t);
-  if (trains && tapes.reference != nullptr) p.reference = reference_plan(a, t, engine, tapes.reference);
+  if (trains && tapes.reference != nullptr)
+    p.reference = reference_plan(reference_architecture(t, a), t, engine, tapes.reference);
   p.full_compute = bytes_of(parameters, t.compute);
   p.largest_tensor = bytes_of(largest, t.compute);
   if (t.kernels == Kernels::archon) {

@@ -132,7 +132,8 @@ struct TrainPlan {
 struct ReferencePlan {
   TrainPlan plan;  ///< trains nothing
   std::shared_ptr<const Tape> tape;
-  bool apart = false;  ///< parameters of its own; false: the policy's, without its adapters
+  bool apart = false;    ///< parameters of its own; false: the policy's, without its adapters
+  bool teaches = false;  ///< its pass comes in front of the policy's loss
 };
 
 /// Rows of a parameter that a rank of FSDP2 holds: the first axis is cut and padded (torch/distributed/fsdp/_fully_shard/

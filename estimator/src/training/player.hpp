@@ -1,6 +1,7 @@
 // Plays the stations of a tape into a recorder: folded summaries into a PeakRecorder, single events into a ProgramWriter.
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,6 +45,8 @@ class Player {
   /// The next output layer that is played backward makes `site` behind its first tensor, which is the first matrix product of
   /// autograd's thread: a gradient, or of a head in chunks its logits, which it computes again.
   void make_at_product(const SiteRef& site) { at_product_ = site; }
+  /// What runs when the model has returned, in front of the loss.
+  void before_loss(std::function<void()> act) { before_loss_ = std::move(act); }
   /// Makes it now, when no output layer has come.
   void make_if_not_made() {
     if (at_product_) r_.alloc(*std::exchange(at_product_, std::nullopt));
@@ -52,6 +55,8 @@ class Player {
   /// One unit of a station. `at` is its number within the station (opaque inside a repeat).
   void play(std::size_t station, bool backward, Unit unit, Index at, Index micro_batch,
             LeafGradients gradients = LeafGradients::keep) {
+    if (before_loss_ && !backward && tape_.stations[station].place == StationPlace::loss) [[unlikely]]
+      before_loss_();
     const Segment& segment = tape_.stations[station].segment(backward, unit);
     if (at_product_ && backward && multiplies(tape_.stations[station].place)) [[unlikely]] {
       const std::size_t behind = behind_first_tensor(segment);
@@ -72,6 +77,12 @@ class Player {
       if (segment.on_host) [[unlikely]]
         r_.call(folded_.host(segment, 0, segment.events.size()));
     }
+  }
+
+  /// Behind the forward pass, and behind a reference's: what the step's names hold goes.
+  void leave_step(Index micro_batch) {
+    if (tape_.leaving.events.empty()) return;
+    play_part(tape_.leaving, 0, tape_.leaving.events.size(), Index(0), micro_batch, LeafGradients::keep);
   }
 
   /// A unit's backward pass with `between` at the cut; the end when there is none such.
@@ -288,6 +299,7 @@ class Player {
   std::vector<Named> named_;  ///< what last_of() found
   std::vector<SiteRef> refs_;
   std::optional<SiteRef> at_product_;
+  std::function<void()> before_loss_;
   FoldedTape own_;
   FoldedTape& folded_;
 };

@@ -20,6 +20,7 @@ class ReferenceRun {
     const ReferencePlan& own = *plan.reference;
     const std::string name = role.empty() ? "reference" : std::string(role) + ".reference";
     apart_ = own.apart;
+    teaches_ = own.teaches;
     // the policy's modules are called in another order without its adapters, so that stage 3 gathers by a plan of its own
     if (apart_ || (own.plan.zero != nullptr && own.plan.zero->stage == 3)) engine_.emplace(r, own.plan, name);
     player_.emplace(r, *own.tape, own.plan.log_prob_counts.counts, own.plan.log_prob_counts.chunks, name);
@@ -28,15 +29,23 @@ class ReferenceRun {
   void load() {
     if (apart_) engine_->load();
   }
+  /// A teacher's logits are part of the policy's loss: its pass comes in front of that. REQUIRES: this outlives `policy`.
+  void teach(Player<R>& policy) {
+    if (!player_ || !teaches_) return;
+    policy.before_loss([this] { pass(); });
+  }
   void forward() {
-    if (!player_) return;
+    if (player_ && !teaches_) pass();
+  }
+
+ private:
+  void pass() {
     if (apart_) engine_->before_forward();
     (engine_ ? *engine_ : policy_).forward(*player_, Index(0));
   }
 
- private:
   TrainEngine<R>& policy_;
-  bool apart_ = false;
+  bool apart_ = false, teaches_ = false;
   std::optional<TrainEngine<R>> engine_;
   std::optional<Player<R>> player_;
 };

@@ -217,7 +217,7 @@ void split_parameters(ZeroPlan& z, const Tape& tape, const Trainer& t, const std
     }
   }
   (z.offloads_parameters ? z.host_parameters : z.parameters) = shard_bytes;
-  const bool knows_forward = z.trains && t.head == LossHead::trl_kto;
+  const bool knows_forward = z.trains && is_kto(t.head);
   const ZeroTrace trace = knows_forward ? trace_known_forward(parameters, modules, limits, z.ranks == 1)
                                         : trace_gathers(parameters, modules.calls, limits, z.ranks == 1);
   for (const auto& members : trace.groups) {

@@ -5,7 +5,7 @@
 
 namespace oomplan::oumi {
 
-/// `casts`: TRL's release makes adapters of a packed base bf16. `mixed`: mixed precision is on.
+/// `casts`: TRL's trainer makes adapters of a packed base bf16. `mixed`: mixed precision is on.
 void put_adapters(OumiSettings&, const Telling&, const OumiMeaning&, bool casts, bool mixed);
 
 }  // namespace oomplan::oumi

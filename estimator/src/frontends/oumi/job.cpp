@@ -12,6 +12,7 @@
 #include "frontends/oumi/server.hpp"
 #include "frontends/oumi/deepspeed.hpp"
 #include "frontends/oumi/settings.hpp"
+#include "frontends/oumi/trl.hpp"
 #include "frontends/trainers/names.hpp"
 
 namespace oomplan::oumi {
@@ -35,7 +36,7 @@ constexpr std::array<PackagesRow, 7> kPackages{{{"0.1.3", "4.45.2", "trl_sft", "
 class JobMaker {
  public:
   JobMaker(const OumiText& text, const OumiMeaning& m, const Beside& beside, std::vector<Note>& notes)
-      : text_(text), m_(m), beside_(beside), notes_(notes), t_(text.root, unused_, ""), s_(text, out_) {}
+      : text_(text), m_(m), beside_(beside), notes_(notes), t_(text.root, unused_, ""), s_(text, out_), trl_(text, m, t_, s_) {}
 
   NativeText run() {
     if (text_.kind == FileKind::training)
@@ -77,12 +78,21 @@ class JobMaker {
   // ---- trainers
 
   void training() {
-    out_.roles.push_back({RoleKind::trainer, s_.place("training.trainer_type")});
+    const bool server = trl_.has_server();
+    out_.roles.push_back({server ? RoleKind::actor : RoleKind::trainer, s_.place("training.trainer_type")});
     if (!refuse_trainer()) return;
+    if (server) {
+      out_.roles.push_back({RoleKind::rollout, s_.place("training.grpo.use_vllm")});
+      s_.call_trainer("actor");
+    }
     const bool deepspeed = m_.engine == "deepspeed";
     const std::int64_t all = gpus(m_.engine != "fsdp1" && !deepspeed);
     cluster(all);
     s_.copy("trainer.model", "model.model_name");
+    if (server) {
+      s_.copy("rollout.model", "model.model_name");
+      trl_.server(all, packages().vllm);
+    }
     refuse_of_model();
     engine(all);
     batches();
@@ -91,8 +101,10 @@ class JobMaker {
     recompute();
     optimizer();
     lora();
+    trl_.second_model();
   }
   bool refuse_trainer() {
+    if (trl_.is_one()) return trl_.accept();
     if (m_.trainer == "TRL_SFT" || m_.trainer == "HF") return true;
     s_.refuse("training.trainer_type", fmt::format("the trainer {} of Oumi", m_.trainer));
     return false;
@@ -162,7 +174,7 @@ class JobMaker {
   }
 
   void batches() {
-    const std::int64_t sequences = t_.whole("training.per_device_train_batch_size", 8);
+    const std::int64_t sequences = trl_.sequences(t_.whole("training.per_device_train_batch_size", 8));
     s_.put("trainer.sequences_per_micro_batch", fmt::format("{}", sequences), s_.origin("training.per_device_train_batch_size"));
     s_.put("trainer.micro_batches", fmt::format("{}", t_.whole("training.gradient_accumulation_steps", 1)),
            s_.origin("training.gradient_accumulation_steps"));
@@ -176,6 +188,7 @@ class JobMaker {
       return;
     }
     s_.put("trainer.sequence_tokens", fmt::format("{}", tokens), s_.origin("model.model_max_length"));
+    if (m_.trainer == "TRL_GRPO") trl_.completions(tokens);
     if (beside_.sequence_tokens == 0 && !t_.flag("data.train.pack"))
       notes_.push_back(
           {Note::Level::info, s_.place("model.model_max_length"),
@@ -190,6 +203,7 @@ class JobMaker {
   /// What caps a sample; 0: nothing. Of TRL_SFT without a key trl/trainer/sft_config.py does, 0.24 to 1.4.
   std::int64_t longest() const {
     constexpr std::int64_t kOfTrl = 1024;
+    if (trl_.is_one()) return trl_.longest();
     const std::int64_t said = t_.whole("model.model_max_length", 0);
     if (t_.flag("data.train.pack") || (said > 0 && takes_max_length(m_.trainer))) return said;
     if (m_.trainer != "TRL_SFT") return 0;
@@ -217,7 +231,7 @@ class JobMaker {
       s_.put("trainer.kernels", kernels, s_.origin("model.attn_implementation"));
     const bool liger = t_.flag("model.enable_liger_kernel") || t_.flag("training.trainer_kwargs.use_liger_kernel");
     if (liger) s_.put("trainer.liger", "[rope, rms_norm, swiglu]", s_.origin("model.enable_liger_kernel"));
-    const std::string own = m_.trainer == "TRL_SFT" ? std::string(packages().sft_head) : "hf_loss";
+    const std::string own = trl_.is_one() ? trl_.head() : m_.trainer == "TRL_SFT" ? std::string(packages().sft_head) : "hf_loss";
     s_.put("trainer.head", liger ? "liger_fused_ce" : own, s_.origin("model.enable_liger_kernel"));
     const bool images = packages().transformers == "newest" && has_image_collator(text_);
     s_.put("trainer.transformers", std::string(images ? kTransformersOfImages : packages().transformers),
@@ -247,9 +261,12 @@ class JobMaker {
            s_.origin("training.max_grad_norm"));
   }
 
+  bool casts_adapters() const {
+    return trl_.is_one() ? trl_.casts_adapters() : m_.trainer == "TRL_SFT" && packages().casts_adapters;
+  }
   void lora() {
     if (t_.flag("training.use_peft"))
-      put_adapters(s_, t_, m_, packages().casts_adapters, !mixed_precision(t_, m_).format.empty());
+      put_adapters(s_, t_, m_, casts_adapters(), !mixed_precision(t_, m_).format.empty());
   }
 
   // ---- servers
@@ -282,6 +299,7 @@ class JobMaker {
   NativeText out_;
   Telling t_;
   OumiSettings s_;
+  TrlJob trl_;
 };
 
 }  // namespace

@@ -18,6 +18,8 @@ class OumiSettings {
   /// Of what no key says.
   static Origin by_code(std::string source);
   void put(std::string key, std::string value, Origin origin);
+  /// From now on what is put for "trainer" is this role's.
+  void call_trainer(std::string role) { trainer_ = std::move(role); }
   /// The key's value as it is.
   void copy(std::string key, std::string_view path);
   void flag(std::string key, std::string_view path);
@@ -28,6 +30,7 @@ class OumiSettings {
  private:
   const OumiText& text_;
   NativeText& out_;
+  std::string trainer_ = "trainer";
 };
 
 }  // namespace oomplan::oumi

@@ -98,9 +98,18 @@ Spelt engine(const std::string& value) {
   return {{}, fmt::format("Oumi has no engine {} that is described", value)};
 }
 
+/// Sequences of DPO, of which a pair has two.
+Spelt pairs(const std::string& value) {
+  const auto count = read_count(value);
+  if (!count || *count.value % 2 != 0) return {{}, "a pair of DPO is two sequences"};
+  return {{{"training.per_device_train_batch_size", *count.value / 2}}, {}};
+}
+
 }  // namespace
 
 Spelt spell(const OumiText& text, const OumiMeaning& meaning, std::string_view knob, const std::string& value) {
+  if (knob.starts_with("actor.")) return spell(text, meaning, fmt::format("trainer.{}", knob.substr(6)), value);
+  if (knob == "trainer.sequences_per_micro_batch" && meaning.trainer == "TRL_DPO") return pairs(value);
   for (const KeyRow& row : kPlain)
     if (row.knob == knob) return {{{std::string(row.path), value_of_text(value)}}, {}};
   for (const WordRow& row : kWords)
@@ -118,6 +127,7 @@ Spelt spell(const OumiText& text, const OumiMeaning& meaning, std::string_view k
 }
 
 std::string key_of_knob(const OumiText& text, const OumiMeaning& meaning, std::string_view knob) {
+  if (knob.starts_with("actor.")) return key_of_knob(text, meaning, fmt::format("trainer.{}", knob.substr(6)));
   for (const WordRow& row : kWords)
     if (row.knob == knob) return std::string(row.path);
   const Spelt spelt = spell(text, meaning, knob, "true");

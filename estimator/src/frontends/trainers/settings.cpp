@@ -16,6 +16,8 @@ Origin TreeSettings::origin(std::string_view path) const {
 }
 
 void TreeSettings::put(std::string key, std::string value, Origin origin) {
+  constexpr std::string_view kTrainer = "trainer.";
+  if (key.starts_with(kTrainer)) key.replace(0, kTrainer.size() - 1, trainer_);
   if (!value.empty()) out_.settings.push_back({std::move(key), std::move(value), std::move(origin)});
 }
 

@@ -15,6 +15,8 @@ class TreeSettings {
 
   /// Where the value of a key can be edited; of the code where the tree has no such key.
   Origin origin(std::string_view path) const;
+  /// From now on what is put for "trainer" is this role's.
+  void call_trainer(std::string role) { trainer_ = std::move(role); }
   Place place(std::string_view path) const { return origin(path).place; }
   /// Of what no key says.
   Origin by_code(std::string source) const;
@@ -26,7 +28,7 @@ class TreeSettings {
  private:
   const compose::Node& root_;
   NativeText& out_;
-  std::string code_;
+  std::string code_, trainer_ = "trainer";
 };
 
 }  // namespace oomplan::trainers

@@ -9,6 +9,7 @@
 
 #include "frontends/trainers/names.hpp"
 #include "frontends/trainers/settings.hpp"
+#include "frontends/transformers/trl.hpp"
 #include "frontends/transformers/zero.hpp"
 
 namespace oomplan::transformers {
@@ -52,17 +53,25 @@ class JobMaker {
         catalog_(catalog),
         notes_(notes),
         t_(text.root, unused_, ""),
-        s_(text.root, out_, text.trl() ? "TRL's code" : "Transformers' code") {}
+        s_(text.root, out_, text.trl() ? "TRL's code" : "Transformers' code"),
+        trl_(text, m, t_, s_) {}
 
   NativeText run() {
-    out_.roles.push_back({RoleKind::trainer, s_.place("output_dir")});
+    const bool server = trl_.has_server();
+    out_.roles.push_back({server ? RoleKind::actor : RoleKind::trainer, s_.place("output_dir")});
     if (!text_.trainer->described) {
       s_.refuse("", fmt::format("the trainer {} of TRL", text_.trainer->name));
       return std::move(out_);
     }
+    if (trl_.is_one() && !trl_.accept()) return std::move(out_);
+    if (server) {
+      out_.roles.push_back({RoleKind::rollout, s_.place("use_vllm")});
+      s_.call_trainer("actor");
+    }
     const std::int64_t all = gpus();
     cluster(all);
     model();
+    if (server) trl_.server(all);
     refuse_arguments();
     engine(all);
     batches();
@@ -71,6 +80,7 @@ class JobMaker {
     recompute();
     optimizer();
     lora();
+    trl_.reference(storage_);
     return std::move(out_);
   }
 
@@ -97,7 +107,10 @@ class JobMaker {
   }
   void model() {
     const std::string said = t_.text("model_name_or_path");
-    if (!said.empty()) return s_.put("trainer.model", said, "model_name_or_path");
+    if (!said.empty()) {
+      if (trl_.has_server()) s_.put("rollout.model", said, "model_name_or_path");
+      return s_.put("trainer.model", said, "model_name_or_path");
+    }
     out_.problems.push_back(
         {s_.place("model_name_or_path"), "no model", "--model_name_or_path NAME", {}, "nothing says which is trained"});
   }
@@ -208,7 +221,7 @@ class JobMaker {
   // ---- batches
 
   void batches() {
-    const std::int64_t sequences = t_.whole("per_device_train_batch_size", 8);
+    const std::int64_t sequences = trl_.sequences(t_.whole("per_device_train_batch_size", 8));
     s_.put("trainer.micro_batches", fmt::format("{}", t_.whole("gradient_accumulation_steps", 1)), "gradient_accumulation_steps");
     const std::int64_t tokens = beside_.sequence_tokens > 0 ? beside_.sequence_tokens : m_.longest;
     if (tokens <= 0) {
@@ -221,6 +234,7 @@ class JobMaker {
       return;
     }
     const bool packs = t_.flag("packing") || text_.trainer->name == "run_clm";
+    trl_.completions(tokens);
     if (m_.padding_free) return flattened(sequences, packs && m_.longest > 0 ? m_.longest : tokens);
     s_.put("trainer.sequences_per_micro_batch", fmt::format("{}", sequences), "per_device_train_batch_size");
     s_.put("trainer.sequence_tokens", fmt::format("{}", packs && m_.longest > 0 ? m_.longest : tokens), m_.cap);
@@ -264,7 +278,7 @@ class JobMaker {
     const bool casts =
         sharded() && mixed == "bf16" && (!m_.adapters || (name() == "fsdp2" && !trl_from(text_.release, "0.29.0")));
     if (casts && !m_.packed) storage = "fp32";
-    s_.put("trainer.precision.storage", storage, m_.loaded_by);
+    s_.put("trainer.precision.storage", storage_ = storage, m_.loaded_by);
     if (mixed == "no") return;
     const std::string computes = sharded() ? "bf16" : storage;
     for (const char* knob : {"trainer.precision.compute", "trainer.precision.reduce"}) s_.put(knob, computes, e_.mixed.path);
@@ -290,6 +304,7 @@ class JobMaker {
            s_.by_code("the newest of the release's time"));
   }
   std::string head() {
+    if (trl_.is_one()) return trl_.head();
     if (text_.trainer->name != "sft") return "hf_loss";
     const std::string loss = text_at(text_.root, "loss_type");
     const bool chunks = loss == "chunked_nll" || (loss.empty() && trl_from(text_.release, "1.6.0"));
@@ -365,14 +380,14 @@ class JobMaker {
   void packed() {
     const bool four = t_.flag("load_in_4bit");
     s_.put("trainer.lora.base", four ? "nf4" : "int8", four ? "load_in_4bit" : "load_in_8bit");  // fp4 packs as nf4 does
-    const bool sft = text_.trainer->name == "sft", first = sft && !trl_from(text_.release, "0.26.0");
+    const bool sft = text_.trainer->name == "sft" || trl_.is_one(), first = sft && !trl_from(text_.release, "0.26.0");
     if (!sft)
       s_.refuse(four ? "load_in_4bit" : "load_in_8bit", "a packed base under Transformers' own Trainer: its script prepares it");
     if (first) s_.put("trainer.lora.prepare_kbit", "true", s_.by_code("trl/trainer/sft_trainer.py, up to 0.25"));
     if (sft && !first) {
       if (m_.loaded == "fp32")
         s_.refuse(m_.loaded_by, "adapters in bf16 beside parameters in fp32; --dtype bfloat16 is described");
-      s_.put("trainer.lora.format", "storage", s_.by_code("trl/trainer/sft_trainer.py, 0.26 and later"));
+      s_.put("trainer.lora.format", "storage", s_.by_code(fmt::format("trl/trainer/{}_trainer.py", text_.trainer->name)));
     }
     if (!four) return;
     s_.put("trainer.lora.base_double_quant", t_.flag("use_bnb_nested_quant") ? "true" : "false", "use_bnb_nested_quant");
@@ -392,9 +407,11 @@ class JobMaker {
   std::vector<Note>& notes_;
   std::vector<ToldFact> unused_;
   Zero zero_;
+  std::string storage_;  ///< format of the parameters that are trained
   NativeText out_;
   Telling t_;
   trainers::TreeSettings s_;
+  TrlJob trl_;
 };
 
 }  // namespace

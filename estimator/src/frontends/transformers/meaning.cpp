@@ -107,6 +107,7 @@ class Teller {
       m_.longest = n->integer;
       break;
     }
+    if (text_.trainer->name == "grpo") find_prompts();
     // examples/pytorch/language-modeling/run_clm.py and TRL 0.12: the tokenizer's, 1024 at most
     const bool block = text_.trainer->name == "run_clm",
                first = text_.trainer->name == "sft" && !trl_from(text_.release, "0.15.0");
@@ -114,6 +115,14 @@ class Teller {
     if (text_.trainer->name == "hf") m_.cap = m_.longest > 0 ? m_.cap : "";
     const std::string strategy = t_.text("packing_strategy");
     m_.padding_free = t_.flag("padding_free") || (t_.flag("packing") && (strategy == "ffd" || strategy.starts_with("bfd")));
+  }
+
+  /// GRPO: a prompt, which arguments up to 0.26 cap, and a completion.
+  void find_prompts() {
+    const Node* prompt = t_.at("max_prompt_length");
+    if (prompt != nullptr) m_.cap = "max_prompt_length";
+    if (prompt != nullptr && prompt->kind == Node::Kind::integer)
+      m_.longest = prompt->integer + t_.whole("max_completion_length", 256);
   }
 
   // ---- facts

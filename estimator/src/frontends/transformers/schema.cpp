@@ -18,10 +18,10 @@ using Json = nlohmann::ordered_json;
 
 /// Of a row with `described` false nothing is estimated yet.
 constexpr std::array<TrainerRow, 8> kTrainers{{{"sft", "SFTConfig", "ScriptArguments", "sft", true},
-                                               {"dpo", "DPOConfig", "ScriptArguments", "dpo", false},
-                                               {"grpo", "GRPOConfig", "GRPOScriptArguments", "rl", false},
-                                               {"kto", "KTOConfig", "ScriptArguments", "kto", false},
-                                               {"reward", "RewardConfig", "ScriptArguments", "reward", false},
+                                               {"dpo", "DPOConfig", "ScriptArguments", "dpo", true},
+                                               {"grpo", "GRPOConfig", "GRPOScriptArguments", "rl", true},
+                                               {"kto", "KTOConfig", "ScriptArguments", "kto", true},
+                                               {"reward", "RewardConfig", "ScriptArguments", "reward", true},
                                                {"rloo", "RLOOConfig", "RLOOScriptArguments", "rl", false},
                                                {"hf", "TrainingArguments", "RunClmArguments", "sft", true},
                                                {"run_clm", "TrainingArguments", "RunClmArguments", "sft", true}}};

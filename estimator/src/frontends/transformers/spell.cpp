@@ -92,6 +92,13 @@ Spelt engine(const HfText& text, const HfMeaning& meaning, const std::string& va
   return {{}, fmt::format("no argument says the engine {}", value)};
 }
 
+/// Sequences, of which a pair has two.
+Spelt of_pairs(const std::string& value) {
+  const auto count = read_count(value);
+  if (!count || *count.value % 2 != 0) return {{}, "a pair is two sequences"};
+  return one("per_device_train_batch_size", *count.value / 2);
+}
+
 Spelt optimizer(const HfText& text, const std::string& name, const std::string& form) {
   const std::string_view word = trainers::word_of_optimizer(name, form);
   if (word.empty()) return {{}, fmt::format("Transformers has no name for the optimizer {}", name)};
@@ -102,6 +109,10 @@ Spelt optimizer(const HfText& text, const std::string& name, const std::string& 
 }  // namespace
 
 Spelt spell(const HfText& text, const HfMeaning& meaning, std::string_view knob, const std::string& value) {
+  if (knob.starts_with("actor.")) return spell(text, meaning, fmt::format("trainer.{}", knob.substr(6)), value);
+  const bool pairs = text.trainer->name == "dpo" || text.trainer->name == "reward";
+  if (pairs && knob == "trainer.sequences_per_micro_batch") return of_pairs(value);
+  if (text.trainer->name == "grpo" && knob == "trainer.sequence_tokens") return {{}, "a prompt and a completion have a key each"};
   for (const KnobRow& row : kPlain)
     if (row.knob == knob && text.root.find(row.path) != nullptr) return one(std::string(row.path), value_of_text(value));
   const Fsdp& f = meaning.engine.fsdp;
