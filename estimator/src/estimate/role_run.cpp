@@ -266,14 +266,15 @@ std::string unsupported_beside_tower(const Role& role) {
   const auto without = [&](std::string_view what) {
     return fmt::format("text alone beside a vision tower ('{}') is not supported yet {}", role.architecture->tower.kind, what);
   };
-  if (role.engine != EngineKind::single && role.engine != EngineKind::ddp && role.engine != EngineKind::fsdp2)
-    return without("under this engine: say engine: single, ddp or fsdp2");
+  if (role.engine != EngineKind::single && role.engine != EngineKind::ddp && role.engine != EngineKind::fsdp2 &&
+      role.engine != EngineKind::fsdp1)
+    return without("under this engine: say engine: single, ddp, fsdp1 or fsdp2");
   if (!t.loop.saves_plainly) return without("in this framework");
   if (t.kernels != Kernels::hf_flash && t.kernels != Kernels::hf_sdpa && t.kernels != Kernels::hf_eager)
     return without("with these kernels: say kernels: hf_flash, hf_sdpa or hf_eager");
   if (t.layout.tensor > 1 || t.layout.context > 1) return without("where the language model is split");
   if (t.lora.base.format != BaseFormat::full) return without("with a packed base");
-  if (role.engine == EngineKind::fsdp2 && role.architecture->tower.kind != "gemma4" &&
+  if (role.engine == EngineKind::fsdp2 && !role.architecture->tower.kind.starts_with("gemma4") &&
       !unsupported_tower(role.architecture->tower).empty())
     return without("under FSDP2: the units of this tower are not described");
   return {};

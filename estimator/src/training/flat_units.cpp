@@ -40,6 +40,8 @@ class Flat {
     storage_ = storage;
     originals_ += bytes_of(elements, storage);
   }
+  void put_idle(std::int64_t elements) { idle_ += elements; }
+  std::int64_t idle() const { return idle_; }
   void end() {
     if (t_.use_orig_params) n_ = round_up(n_, ranks_);
   }
@@ -52,11 +54,12 @@ class Flat {
   Bytes originals() const { return originals_; }
   std::int64_t shard() const { return ceil_div(n_, ranks_); }
   DType storage() const { return storage_; }
-  /// visit(leaf, elements) for every trained parameter of which rank 0 has a piece.
+  /// visit(leaf, elements) for every trained parameter of which the rank has a piece that has most of them.
   template <class Visit>
   void each_piece(Visit&& visit) const {
+    const std::int64_t rank = fullest();
     for (const Part& p : parts_)
-      if (p.trained && p.at < shard()) visit(p.leaf, std::min(p.elements, shard() - p.at));
+      if (const std::int64_t piece = piece_of(p, rank); piece > 0) visit(p.leaf, piece);
   }
 
  private:
@@ -69,7 +72,24 @@ class Flat {
     std::int64_t at, elements;
     bool trained;
   };
+  std::int64_t piece_of(const Part& p, std::int64_t rank) const {
+    if (!p.trained) return 0;
+    const std::int64_t from = std::max(p.at, rank * shard()), to = std::min(p.at + p.elements, (rank + 1) * shard());
+    return std::max<std::int64_t>(0, to - from);
+  }
+  /// Rank 0, but where a tower that no image comes to fills its shard and others train all of theirs.
+  std::int64_t fullest() const {
+    std::int64_t best = 0, most = -1;
+    for (std::int64_t rank = 0; rank < (idle_ > 0 ? ranks_ : 1); ++rank) {
+      std::int64_t all = 0;
+      for (const Part& p : parts_) all += piece_of(p, rank);
+      if (all > most) best = rank;
+      most = std::max(most, all);
+    }
+    return best;
+  }
   std::int64_t n_ = 0;
+  std::int64_t idle_ = 0;  ///< elements of a tower that does not run
   Bytes originals_ = 0;
   std::vector<Part> parts_;
   DType storage_ = DType::fp32;
@@ -95,6 +115,7 @@ FlatBytes bytes_of_flat(const Flat& f, const Trainer& t, std::int64_t ranks) {
   if (!f.trained()) return b;
   b.casts = f.storage() != reduce;
   b.fresh = bytes_of(n, compute);
+  b.missing = bytes_of(f.idle(), compute);
   b.reduced = compute != reduce ? bytes_of(n, reduce) : 0;
   if (ranks > 1) {
     b.padded = s * ranks != n ? bytes_of(s * ranks, reduce) : 0;
@@ -136,21 +157,35 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
   FlatUnits out;
   out.originals.resize(tape.leaves.size());
   std::vector<std::vector<Bytes>> tensors(stations + 1);
+  Bytes idle = 0;
   const bool no_head = std::none_of(tape.leaves.begin(), tape.leaves.end(), [&](const TapeLeaf& leaf) {
     return tape.stations[leaf.station].place == StationPlace::head && !leaf.shared;
   });
   const auto unit_of = [&](const TapeLeaf& leaf) { return wrapped[leaf.station] ? leaf.station : stations; };
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
+    if (apart && leaf.unreached) {  // an adapter of a tower that does not run: its unit is never gathered
+      Flat never(t, ranks);
+      never.put(i, leaf.elements(), storage[i], false);
+      never.end();
+      idle += bytes_of(never.shard(), storage[i]) * tape.stations[leaf.station].count;
+      continue;
+    }
     if ((apart && leaf.trainable) || leaf.packed == PackedLeaf::statistics) continue;
     // a packed matrix is stored in the format of the others (bnb_4bit_quant_storage): one flat parameter has one
     const bool packed = leaf.packed == PackedLeaf::weight;
     const std::int64_t elements = packed ? ceil_div(8 * leaf.elements(), row(t.storage).bits) : leaf.elements();
     const DType format = packed ? t.storage : storage[i];
-    flats[unit_of(leaf)].put(i, elements, format, leaf.trainable && !leaf.passive);
-    out.originals[i] = bytes_of(elements, format);
-    tensors[unit_of(leaf)].push_back(out.originals[i]);
-    states[unit_of(leaf)].put(leaf, format);
+    // blocks of a tower are no units of their own: every one of them is in the root
+    const std::int64_t copies = wrapped[leaf.station] ? 1 : tape.stations[leaf.station].count;
+    for (std::int64_t copy = 0; copy < copies; ++copy)
+      flats[unit_of(leaf)].put(i, elements, format, leaf.trainable && !leaf.passive);
+    if (!tape.stations[leaf.station].called) flats[unit_of(leaf)].put_idle(elements * copies);
+    out.originals[i] = bytes_of(elements * copies, format);
+    for (std::int64_t copy = 0; copy < copies; ++copy) {
+      tensors[unit_of(leaf)].push_back(bytes_of(elements, format));
+      states[unit_of(leaf)].put(leaf, format);
+    }
     // a matrix of two names is cut for each (executed_summons.jsonl)
     if (t.loop.states_by_mesh && no_head && tape.stations[leaf.station].place == StationPlace::embedding)
       states[unit_of(leaf)].put(leaf, format);
@@ -170,12 +205,19 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     if (!flat.trained()) return;
     const std::int64_t times = u == stations ? 1 : tape.stations[u].count;
     if (t.use_orig_params)
-      flat.each_piece([&](std::size_t leaf, std::int64_t elements) { pieces[leaf] = elements; });
+      flat.each_piece([&](std::size_t leaf, std::int64_t elements) {
+        if (u == stations && tape.stations[tape.leaves[leaf].station].count > 1)  // each of a tower's blocks by itself
+          out.tensors.push_back({{elements}, elements, storage[leaf], 1});
+        else
+          pieces[leaf] = elements;
+      });
     else
       out.tensors.push_back({{flat.shard()}, flat.shard(), flat.storage(), times});
   };
   finish(stations);  // the root's is the first that parameters() gives
   for (std::size_t u = 0; u < stations; ++u) finish(u);
+  out.root.resident += idle;
+  out.root.pieces += idle;
   for (const auto& [leaf, elements] : pieces)
     out.tensors.push_back({{elements}, elements, storage[leaf], tape.stations[tape.leaves[leaf].station].count});
   // Every adapter is a unit of its own inside of its layer's: FSDP1 wants a flat parameter trained or frozen as a whole

@@ -339,7 +339,9 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     // a tied embedding stays in the root, where the head can reach it (verl utils/fsdp_utils.py apply_fsdp2; AReaL the same);
     // FSDP1's policies name the layers alone (torch/distributed/fsdp/wrap.py: transformer_auto_wrap_policy)
     const bool apart = !tape.tied && !p.flattened;
-    p.wrapped[s] = place == StationPlace::layers || (place == StationPlace::vision && !p.flattened && has_front_unit(a.tower)) ||
+    const bool of_root = p.flattened && !tape.stations[s].called;
+    p.wrapped[s] = (place == StationPlace::layers && !of_root) ||
+                   (place == StationPlace::vision && !p.flattened && has_front_unit(a.tower)) ||
                    (apart && place == StationPlace::positions && t.wrap_embedding && t.loop.joins_images_itself) ||
                    (apart && place == StationPlace::embedding && t.wrap_embedding) ||
                    (apart && place == StationPlace::head && t.wrap_head);
