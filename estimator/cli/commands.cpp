@@ -31,7 +31,7 @@ constexpr OptionRow kLengths{
     "sequence-tokens", "N",
     "verl, slime, Relax: tokens of a sequence, prompt and response, where samples are shorter or longer than the settings say"};
 constexpr OptionRow kImages{"image-size", "WxH",
-                            "verl, Relax: pixels of a sample's image, 640x480, or none; otherwise as large as a prompt allows"};
+                            "verl, Relax, Oumi: pixels of a sample's image, 640x480, or none; otherwise as large as a prompt allows"};
 constexpr OptionRow kStates{"linear-attention", "WHAT",
                             "verl: what runs it in trainers: torch, fla (flash-linear-attention is installed) or fla_conv "
                             "(causal-conv1d, too)"};

@@ -116,6 +116,47 @@ def test_towers_that_are_not_described(tmp_path: Path, model: str, said: str) ->
     assert done.returncode == 2 and f"data.train.collator_name: found '{PADDED}': {said}" in done.stderr
 
 
+GEMMA = "google/gemma-3-4b-it"
+UNITS = """fsdp:
+  enable_fsdp: True
+  sharding_strategy: "FULL_SHARD"
+  auto_wrap_policy: "TRANSFORMER_BASED_WRAP"
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "layer"),
+    [
+        (GEMMA, "Gemma3DecoderLayer"),
+        ("google/gemma-4-E2B-it", "Gemma4TextDecoderLayer"),
+        ("google/gemma-4-12B-it", "Gemma4UnifiedTextDecoderLayer"),
+    ],
+)
+def test_text_alone_under_fsdp(tmp_path: Path, model: str, layer: str) -> None:
+    named = f'{UNITS}  transformer_layer_cls: "{layer}"\n'
+    written(tmp_path, model, "text_with_padding", named)
+    done = estimate(tmp_path)
+    assert done.returncode in (0, 1) and "trainer 0-1" in done.stdout, done.stderr
+    adapted = named.replace("fsdp:", '  use_peft: True\npeft:\n  lora_target_modules: ["q_proj"]\nfsdp:', 1)
+    written(tmp_path, model, "text_with_padding", adapted)
+    trainer = role("train.yaml", "--gpus", "2", folder=tmp_path)
+    assert trainer["precision.cast_parameters"] is False  # accelerate has no policy: adapters are multiplied in fp32
+
+
+@pytest.mark.parametrize("named", ["", '  transformer_layer_cls: "Gemma3DecoderLayer,SiglipEncoderLayer"\n'])
+def test_units_of_a_tower(tmp_path: Path, named: str) -> None:
+    written(tmp_path, GEMMA, "text_with_padding", UNITS + named)
+    done = estimate(tmp_path)
+    assert done.returncode == 2 and "fsdp.transformer_layer_cls: found" in done.stderr
+    assert "not supported yet: blocks of a tower that are units of FSDP" in done.stderr
+
+
+def test_images_under_fsdp(tmp_path: Path) -> None:
+    written(tmp_path, more=UNITS + '  transformer_layer_cls: "Qwen2_5_VLDecoderLayer"\n')
+    done = estimate(tmp_path, "--image-size", "280x280")
+    assert done.returncode == 2 and "not supported yet: this vision tower under this engine" in done.stderr
+
+
 def test_releases_before_transformers_5(tmp_path: Path) -> None:
     written(tmp_path)
     done = estimate(tmp_path, "--framework-version", "0.4.2")

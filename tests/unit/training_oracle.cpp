@@ -78,6 +78,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_llava.jsonl", out);
     read_executed("executed_mistral3.jsonl", out);
     read_executed("executed_text_alone.jsonl", out);
+    read_executed("executed_flat_towers.jsonl", out);
     read_executed("executed_verl_vision.jsonl", out);
     read_executed("executed_verl_linear.jsonl", out);
     read_executed("executed_float8.jsonl", out);

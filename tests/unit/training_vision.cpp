@@ -262,7 +262,7 @@ TEST_CASE("vision: what is not described is refused with the knob's name") {
 
 TEST_CASE("vision: of a tower that no image comes to the tape has the parameters, frozen, and nothing else") {
   for (const char* model : {"Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen3-VL-30B-A3B-Instruct",
-                            "google/gemma-3-4b-it", "google/gemma-4-E4B", "google/gemma-4-26B-A4B",
+                            "google/gemma-3-4b-it", "google/gemma-4-E4B", "google/gemma-4-26B-A4B", "google/gemma-4-12B",
                             "meta-llama/Llama-4-Scout-17B-16E-Instruct", "mistralai/Mistral-Small-3.2-24B-Instruct-2506"}) {
     CAPTURE(model);
     Role role = with_images(model);
@@ -333,7 +333,7 @@ TEST_CASE("vision: a pass that cannot be run throws, whoever asks for it") {
 TEST_CASE("a model with a tower and no images: its parameters stay, a note says so, and a refusal says what to write") {
   const auto job = [](const std::string& model, const std::string& engine = "single") {
     return read({.text = "oomplan: 1\nframework: torch\ngpus: 1 x H100-80GB\nmodel: " + model + "\ntrainer: {engine: " + engine +
-                         ", kernels: hf_eager, optimizer: sgd, precision: {storage: bf16}, sequences_per_micro_batch: 1, "
+                         ", kernels: hf_eager, optimizer: adamw, precision: {storage: bf16}, sequences_per_micro_batch: 1, "
                          "sequence_tokens: 1k, micro_batches: 1}\n",
                  .name = "job.yaml"});
   };
@@ -347,7 +347,7 @@ TEST_CASE("a model with a tower and no images: its parameters stay, a note says 
     CHECK(whole.notes[0].text.find("no vision.images: text alone is trained") != std::string::npos);
     std::string told;
     try {
-      estimate_quick(job(model, "fsdp1").job);
+      estimate_quick(job(model, "deepspeed, zero: {stage: 2}").job);
     } catch (const InputError& e) {
       told = to_text(e.problems.at(0));
     }

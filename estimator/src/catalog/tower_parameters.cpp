@@ -217,6 +217,20 @@ void gemma4(const Tower& t, std::int64_t h, Inventory& out) {
   if (t.audio.layers > 0) gemma4_audio(t.audio, h, out);
 }
 
+/// Gemma4UnifiedVisionEmbedder, and what projects frames of sound.
+void gemma4_unified(const Tower& t, std::int64_t h, Inventory& out) {
+  const std::int64_t pixels = 3 * t.patch * t.patch;
+  out.tensor("pos_embedding", {t.positions, 2, t.hidden}, Part::tower);
+  norm(out, "patch_ln1", NormKind::layer, pixels);
+  dense(out, "patch_dense", pixels, t.hidden, true);
+  norm(out, "patch_ln2", NormKind::layer, t.hidden);
+  norm(out, "pos_norm", NormKind::layer, t.hidden);
+  dense(out, "embedding_projection", t.hidden, h, false);
+  if (t.audio.hidden == 0) return;
+  out.at("audio.", -1, 1);
+  dense(out, "embedding_projection", t.audio.hidden, h, false);
+}
+
 void minimax_m3(const Tower& t, std::int64_t h, Inventory& out) {
   patch(out, t, t.temporal_patch, false);
   norm(out, "pre_layrnorm", NormKind::layer, t.hidden);
@@ -234,9 +248,19 @@ struct TowerRow {
   void (*parameters)(const Tower&, std::int64_t, Inventory&);
 };
 constexpr TowerRow kTowers[] = {
-    {"qwen2_vl", qwen2_vl},  {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl", qwen3_vl}, {"siglip", siglip},
-    {"clip", clip},          {"pixtral", pixtral},       {"llama4", llama4},     {"internvit", internvit},
-    {"internvl", internvit}, {"moonvit", moonvit},       {"gemma4", gemma4},     {"minimax_m3", minimax_m3},
+    {"qwen2_vl", qwen2_vl},
+    {"qwen2_5_vl", qwen2_5_vl},
+    {"qwen3_vl", qwen3_vl},
+    {"siglip", siglip},
+    {"clip", clip},
+    {"pixtral", pixtral},
+    {"llama4", llama4},
+    {"internvit", internvit},
+    {"internvl", internvit},
+    {"moonvit", moonvit},
+    {"gemma4", gemma4},
+    {"minimax_m3", minimax_m3},
+    {"gemma4_unified", gemma4_unified},
 };
 
 }  // namespace

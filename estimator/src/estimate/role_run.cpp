@@ -276,7 +276,7 @@ std::string unsupported_beside_tower(const Role& role) {
     return without("with these kernels: say kernels: hf_flash, hf_sdpa or hf_eager");
   if (t.layout.tensor > 1 || t.layout.context > 1) return without("where the language model is split");
   if (t.lora.base.format != BaseFormat::full) return without("with a packed base");
-  if (role.engine == EngineKind::fsdp2 && role.architecture->tower.kind != "gemma4" &&
+  if (role.engine == EngineKind::fsdp2 && !role.architecture->tower.kind.starts_with("gemma4") &&
       !unsupported_tower(role.architecture->tower).empty())
     return without("under FSDP2: the units of this tower are not described");
   return {};

@@ -35,7 +35,8 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
   out.joins_itself = sharded && t.loop.joins_images_itself && is_qwen_tower(a.tower);
   const bool older = !t.transformers_version.empty() && compare_versions(t.transformers_version, "5.11") < 0;
   out.until_5_10 = out.joins_itself || older;  // verl: setup.py of 0.9 and 0.10, transformers<5.11
-  out.casts_inputs = sharded;
+  out.blocks_in_root = engine == EngineKind::fsdp1 && !t.loop.joins_images_itself;
+  out.casts_inputs = sharded && (!out.blocks_in_root || t.storage != t.compute);  // without a policy FSDP1 casts nothing
   out.casts_tables = shards_by_fsdp2(engine);
   out.in_whole_units = engine == EngineKind::fsdp1 && t.use_orig_params;
   // verl/workers/fsdp_workers.py, 0.5 to 0.7: vision_config._attn_implementation
@@ -50,6 +51,7 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
   }
   if (t.vision.images == 0) {
     out.idle = true;
+    out.sees_itself = a.tower.kind == "gemma4_unified";  // use_bidirectional_attention: vision, with or without images
     out.train = TowerTraining::none;
     return out;
   }

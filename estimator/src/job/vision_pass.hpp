@@ -26,6 +26,7 @@ struct VisionPass {
   bool casts_back = false;      ///< verl under FSDP1: to what the tower says that it is of, the format of its sharded parameters
   bool eager = false;    ///< the tower's attention is the eager one, whatever the language model's is (verl 0.7 with Ulysses)
   bool made_up = false;  ///< no image comes, and the framework sends one of 4 x 4 patches through the tower instead (verl)
+  bool blocks_in_root = false;  ///< FSDP1: the policy names layers of the language model alone (accelerate's, under Oumi)
   bool in_whole_units =
       false;  ///< FSDP1 with use_orig_params: what is frozen beside trained parameters of a unit asks for gradients
   bool operator==(const VisionPass&) const = default;

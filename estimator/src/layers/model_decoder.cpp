@@ -25,7 +25,7 @@ using axis::B, axis::C, axis::K, axis::S, axis::T, axis::TK;
 // whole table on every rank (executed).
 // Gemma4Model.forward (models/gemma4/modeling_gemma4.py, 5.23) says which tokens are images, videos or sound, and has pad tokens
 // in their place; where it has per-layer embeddings, embeddings of pad tokens too. Text alone goes through all of that.
-bool ModelPass::marks_tokens() const { return idle_ && a_.tower.kind == "gemma4"; }
+bool ModelPass::marks_tokens() const { return idle_ && a_.tower.kind.starts_with("gemma4"); }
 
 void ModelPass::mark_tokens() {
   enter(StationPlace::embedding);

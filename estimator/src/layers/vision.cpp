@@ -29,7 +29,8 @@ bool is_target(const AdapterOptions& adapters, const std::string& module) {
 std::vector<TowerRun> runs_of(const Tower& t, const PassOptions& o) {
   std::vector<TowerRun> runs = tower_runs(t);
   const AdapterOptions& adapters = o.kernels.adapters;
-  if (adapters.rank == 0 || adapters.spares_tower || is_target(adapters, "attn.qkv") || runs.front().count == 1) return runs;
+  if (runs.empty() || adapters.rank == 0 || adapters.spares_tower || is_target(adapters, "attn.qkv") || runs.front().count == 1)
+    return runs;
   runs.insert(runs.begin(), {runs.front().windowed, 1});
   --runs[1].count;
   return runs;
@@ -103,7 +104,9 @@ std::unique_ptr<VisionTower> make_tower(Eager& g, const Architecture& a, const P
 }
 
 VisionTower::VisionTower(Eager& g, const Architecture& a, const PassOptions& o, const std::vector<Station>& stations)
-    : g_(g), a_(a), o_(o), stations_(stations), kernels_(of_tower(o.kernels)), runs_(runs_of(a.tower, o)) {}
+    : g_(g), a_(a), o_(o), stations_(stations), kernels_(of_tower(o.kernels)), runs_(runs_of(a.tower, o)) {
+  if (o.kernels.vision.blocks_in_root) blocks_place_ = StationPlace::tower;
+}
 
 void VisionTower::plan(std::vector<Station>& stations, std::size_t first_run) {
   first_run_ = first_run;
@@ -150,7 +153,8 @@ void VisionTower::declare_part(bool trains, void (VisionTower::*part)()) {
   const std::size_t begin = g_.leaves.size(), station = static_cast<std::size_t>(g_.scope) / kUnitsPerStation;
   (this->*part)();
   // the root's unit has trained parameters of the language model (torch/distributed/fsdp/_flat_param.py _use_unsharded_views)
-  const bool beside_trained = pass_.in_whole_units && !trains && stations_[station].place != blocks_place_;
+  const bool in_root = pass_.blocks_in_root ? o_.kernels.adapters.rank == 0 : stations_[station].place != blocks_place_;
+  const bool beside_trained = pass_.in_whole_units && !trains && in_root;
   for (std::size_t i = begin; i < g_.leaves.size(); ++i) {
     g_.leaves[i].trainable = trains || beside_trained;
     g_.leaves[i].passive = beside_trained;

@@ -58,7 +58,7 @@ std::string size_text(const Mixer& m) {
       std::string out = fmt::format("{} heads of {}, {} k/v heads", m.heads, m.head_dim, m.kv_heads);
       if (m.span == AttentionSpan::sliding) out += fmt::format(", window {}", m.window);
       if (m.span == AttentionSpan::chunked) out += fmt::format(", chunks of {}", m.window);
-      if (m.stores_kv) out += ", which later layers use";
+      if (m.stores_kv) out += ", which the model keeps";
       return out + (m.shared_kv ? ", keys and values of an earlier layer" : "");
     }
     case MixerKind::mla:

@@ -536,9 +536,11 @@ class Fsdp1 : public FlatResidents<R> {
   void finish_backward(Player<R>& player) {
     reduce_waiting(player);
     if (trained(root())) {
+      r_.alloc(root().missing, Index(0));
       reduce(
           root(), Index(0),
           [&] {
+            r_.free(root().missing, Index(0));
             for (std::size_t s = 0; s < player.tape().stations.size(); ++s)
               if (!plan_.wrapped[s]) player.free_gradients(s, Unit::first, Index(0), micro_);
           },

@@ -57,11 +57,13 @@ bool shares_kv(const Fields& fields, const Traits& traits, std::int64_t layer, s
   return layer >= layers - fields.integer_or("num_kv_shared_layers", otherwise, {0, layers});
 }
 
-/// ... of the last one of their span that has its own.
-void marks_stored(Architecture& out) {
+/// ... of the last one of their span that has its own. `always`: whether later ones share them or not (transformers 5.24,
+/// models/gemma4_unified/configuration_gemma4_unified.py: kv_sharing_modes; Gemma 4's of 5.23, where rows were executed, did
+/// not).
+void marks_stored(Architecture& out, bool always) {
   std::vector<LayerRun> runs;
   bool full = false, windowed = false;  // found
-  const bool shares = !out.runs.empty() && out.runs.back().layer.mixer.shared_kv;
+  const bool shares = always || (!out.runs.empty() && out.runs.back().layer.mixer.shared_kv);
   for (auto run = out.runs.rbegin(); run != out.runs.rend(); ++run) {
     bool& found = run->layer.mixer.span == AttentionSpan::full ? full : windowed;
     if (shares && !found && !run->layer.mixer.shared_kv) {
@@ -122,7 +124,7 @@ bool caps_logits(const Fields& fields, double otherwise) {
 void gemma3n_whole(const Fields& fields, const Traits&, Architecture& out) {
   out.final_softcap = caps_logits(fields, 30);
   per_layer_embeddings(fields, out.runs.front().layer.per_layer_input, out);
-  marks_stored(out);
+  marks_stored(out, false);
 }
 
 constexpr Traits gemma3n() {
@@ -210,9 +212,28 @@ constexpr Traits gemma4() {
   return t;
 }
 
+/// Gemma 4 12B has no embeddings of layers.
+void gemma4_unified_layer(const Fields&, const Traits&, std::int64_t, Layer& layer) { layer.buffer_scalars = 1; }
+void gemma4_unified_whole(const Fields& fields, const Traits&, Architecture& out) {
+  out.final_softcap = caps_logits(fields, 0);
+  marks_stored(out, true);
+}
+constexpr Traits gemma4_unified() {
+  Traits t = gemma4();
+  t.window_otherwise = 1024;
+  t.adjust = gemma4_unified_layer;
+  t.finish = gemma4_unified_whole;
+  return t;
+}
+
 constexpr Family kGemmaFamilies[] = {
-    {"gemma", "", kGemma},         {"gemma2", "", gemma2()},        {"vaultgemma", "", vaultgemma()},
-    {"gemma3_text", "", gemma3()}, {"gemma3n_text", "", gemma3n()}, {"gemma4_text", "", gemma4()},
+    {"gemma", "", kGemma},
+    {"gemma2", "", gemma2()},
+    {"vaultgemma", "", vaultgemma()},
+    {"gemma3_text", "", gemma3()},
+    {"gemma3n_text", "", gemma3n()},
+    {"gemma4_text", "", gemma4()},
+    {"gemma4_unified_text", "", gemma4_unified()},
 };
 
 }  // namespace

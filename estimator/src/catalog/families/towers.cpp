@@ -207,6 +207,19 @@ Tower gemma4(const Fields& tower, const Fields& outer) {
   return out;
 }
 
+/// Images and sound without a tower: patches of three by three are projected, frames of sound too (transformers 5.24,
+/// models/gemma4_unified/modeling_gemma4_unified.py).
+Tower gemma4_unified(const Fields& tower, const Fields& outer) {
+  Tower out;
+  out.kind = "gemma4_unified";
+  out.patch = tower.integer_or("patch_size", 16, kPatchLimits) * tower.integer_or("pooling_kernel_size", 3, {1, 16});
+  out.hidden = tower.integer_or("mm_embed_dim", 3840, kHiddenLimits);
+  out.positions = tower.integer_or("mm_posemb_size", 1120, kVocabLimits);
+  if (const auto audio = outer.object_if("audio_config"))
+    out.audio.hidden = audio->integer_or("audio_embed_dim", 640, kHiddenLimits);
+  return out;
+}
+
 Tower minimax_m3(const Fields& tower, const Fields& outer) {
   Tower out = common_tower(tower, "minimax_m3");
   out.temporal_patch = 2;
@@ -230,6 +243,7 @@ constexpr Wrapper kWrappers[] = {
     {"gemma3", "text_config", "gemma3_text", "vision_config", siglip},
     {"gemma3n", "text_config", "gemma3n_text", "", nullptr},
     {"gemma4", "text_config", "gemma4_text", "vision_config", gemma4},
+    {"gemma4_unified", "text_config", "gemma4_unified_text", "vision_config", gemma4_unified},
     {"mistral3", "text_config", "mistral", "vision_config", pixtral},
     {"ministral3", "text_config", "ministral3", "vision_config", pixtral},
     {"llava", "text_config", "llama", "vision_config", clip},

@@ -171,6 +171,20 @@ class Sizes {
   std::vector<Note>& notes_;
 };
 
+/// nullptr: none, or one that is not known, which is told where the job is made.
+std::shared_ptr<const Architecture> model_of(const NativeText& native, const Catalog& catalog) {
+  const Setting* model = setting(native, "trainer.model");
+  if (model == nullptr) return nullptr;
+  try {
+    return catalog.model(model->text).architecture;
+  } catch (const InputError&) {
+    return nullptr;
+  }
+}
+
+/// In names of a tower's layers (transformers' _no_split_modules).
+constexpr std::array<std::string_view, 4> kOfTowers{"Vision", "Siglip", "CLIP", "Audio"};
+
 }  // namespace
 
 bool has_image_collator(const OumiText& text) {
@@ -210,21 +224,36 @@ void put_images(const OumiText& text, OumiSettings& s, const ImagesSaid& said, b
 }
 
 void size_images(NativeText& native, const ImagesSaid& said, const Catalog& catalog, std::vector<Note>& notes) {
-  const Setting* model = setting(native, "trainer.model");
-  if (model == nullptr || setting(native, "trainer.vision.images") == nullptr) return;
-  std::shared_ptr<const Architecture> found;
-  try {
-    found = catalog.model(model->text).architecture;
-  } catch (const InputError&) {
-    return;  // told where the job is made
-  }
+  if (setting(native, "trainer.vision.images") == nullptr) return;
+  const std::shared_ptr<const Architecture> found = model_of(native, catalog);
+  if (found == nullptr) return;
   if (found->tower.patch == 0)
     throw InputError(Problem{setting(native, "trainer.vision.images")->origin.place,
-                             fmt::format("images for {}", model->text),
+                             fmt::format("images for {}", setting(native, "trainer.model")->text),
                              "a model with a vision tower, or another collator",
                              {},
                              "the model has no tower that oomplan describes"});
   Sizes(native, said, *found, notes).run();
+}
+
+void check_units(const OumiText& text, const NativeText& native, const Catalog& catalog) {
+  constexpr std::string_view kClass = "fsdp.transformer_layer_cls";
+  const Setting* engine = setting(native, "trainer.engine");
+  if (engine == nullptr || engine->text != "fsdp1") return;
+  const std::shared_ptr<const Architecture> model = model_of(native, catalog);
+  if (model == nullptr || model->tower.kind.empty()) return;
+  const Node* named = text.root.at(kClass);
+  const bool none = named == nullptr || named->kind == Node::Kind::null;
+  const bool of_tower = !none && std::any_of(kOfTowers.begin(), kOfTowers.end(),
+                                             [&](std::string_view part) { return named->text.find(part) != std::string::npos; });
+  if (!none && !of_tower) return;
+  Place place = none ? engine->origin.place : named->origin.place;
+  place.path = kClass;
+  throw InputError(Problem{place,
+                           none ? "none" : fmt::format("'{}'", named->text),
+                           "the class of the language model's layers",
+                           {},
+                           "not supported yet: blocks of a tower that are units of FSDP"});
 }
 
 }  // namespace oomplan::oumi

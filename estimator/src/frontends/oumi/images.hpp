@@ -24,4 +24,7 @@ void put_images(const OumiText&, OumiSettings&, const ImagesSaid&, bool since_5,
 /// How large an image becomes, and InternVL's tiles: the model says it. Adds to the settings of a job with images.
 void size_images(NativeText&, const ImagesSaid&, const Catalog&, std::vector<Note>&);
 
+/// Beside a tower FSDP's units have to be layers of the language model. Throws InputError.
+void check_units(const OumiText&, const NativeText&, const Catalog&);
+
 }  // namespace oomplan::oumi

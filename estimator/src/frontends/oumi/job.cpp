@@ -150,6 +150,10 @@ class JobMaker {
   }
 
   void fsdp(std::int64_t all) {
+    // accelerate hands FSDP no policy where nothing is mixed: adapters in fp32 are multiplied so
+    if (t_.flag("training.use_peft") && !t_.flag("peft.q_lora"))
+      for (const char* knob : {"trainer.precision.cast_parameters", "trainer.precision.cast_gradients"})
+        s_.put(knob, "false", s_.by_code("accelerate/accelerator.py: prepare_model, mixed_precision of the plugin"));
     const std::string strategy = t_.text("fsdp.sharding_strategy");
     const bool hybrid = strategy.starts_with("HYBRID");
     const std::int64_t groups = strategy == "NO_SHARD" ? all : hybrid ? std::max<std::int64_t>(1, text_.world.nodes) : 1;

@@ -110,6 +110,7 @@ class OumiWords : public TextWords {
       NativeText native = it.native;
       std::vector<Note> notes = it.notes;
       size_images(native, it.images, catalog_, notes);
+      check_units(it.text, native, catalog_);
       Reading out = oomplan::reading_of(std::move(native), source_.name, catalog_);
       for (Note& note : out.notes) rename(note.place, it);
       for (const Role& role : out.job.roles)
