@@ -1,10 +1,13 @@
 #include "job/validate_zero.hpp"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "catalog/architecture.hpp"
 
@@ -94,13 +97,20 @@ class Objections {
     if (t_.kernels == Kernels::torchtitan)
       object("kernels", "those of transformers", "not supported yet: torchtitan under DeepSpeed");
   }
-  /// Autograd saves views of gathered stacks: which modules have hooks, and what is saved, was executed for these.
+  /// Autograd saves views of gathered stacks: which modules have hooks, and what is saved, was executed for these. Those of the
+  /// first row run in every form, with adapters beside them; the others by grouped_mm.
   void experts_in_stage_3(std::string_view family) {
+    constexpr std::array<std::string_view, 2> kInEveryForm{"mixtral", "qwen3_moe"};
+    constexpr std::array<std::string_view, 4> kGrouped{"deepseek_v3", "glm4_moe", "granitemoe", "olmoe"};
     const auto refuse = [this](std::string why) { object("zero.stage", "1 or 2", "not supported yet: " + std::move(why)); };
-    if (family != "mixtral" && family != "qwen3_moe")
-      refuse("experts of other families than Mixtral and Qwen3-MoE under ZeRO stage 3");
+    const bool in_every_form = std::find(kInEveryForm.begin(), kInEveryForm.end(), family) != kInEveryForm.end();
+    const bool grouped = std::find(kGrouped.begin(), kGrouped.end(), family) != kGrouped.end();
+    if (!in_every_form && !grouped) refuse(fmt::format("the experts of {} under ZeRO stage 3", family));
+    if (grouped && t_.experts != Experts::automatic && t_.experts != Experts::grouped_mm)
+      object("experts", "grouped_mm", fmt::format("not supported yet: other code of {}'s experts under ZeRO stage 3", family));
     if (t_.transformers_version.starts_with("4.")) refuse("experts of transformers 4 under ZeRO stage 3");
     if (t_.lora.rank == 0) return;
+    if (!in_every_form) return refuse(fmt::format("adapters beside the experts of {} under ZeRO stage 3", family));
     const auto in_attention = [](std::string_view target) {
       return target == "q_proj" || target == "k_proj" || target == "v_proj" || target == "o_proj";
     };
