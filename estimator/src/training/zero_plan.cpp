@@ -95,6 +95,8 @@ void flat_partitions(ZeroPlan& z, const Tape& tape, const Trainer& t, const std:
   // A tied table's two gradients and their sum are the highest moment, in front of the reduction of what the first rank keeps.
   const std::vector<std::int64_t>& decides = tape.tied ? held : kept;
   z.rank = std::max_element(decides.begin(), decides.end()) - decides.begin();
+  // what is kept beside the bucket lies highest where it comes first: backward begins at the end
+  if (in_fp32 && !tape.tied) z.rank = decides.rend() - std::max_element(decides.rbegin(), decides.rend()) - 1;
   z.in_partition = held[static_cast<std::size_t>(z.rank)] * z.element;
   // Another rank may be the highest in the step, and yet another with the norm.
   const Bytes most = *std::max_element(held.begin(), held.end()) * z.element;
