@@ -62,6 +62,15 @@ def test_texts_are_scored_on_one_gpu_unless_sharded() -> None:
     assert done.returncode == 0 and "logits              23.48 GiB" in done.stdout
 
 
+@pytest.mark.parametrize(("texts", "status"), [(3, 0), (4, 1)])
+def test_a_batch_that_ran_out_of_memory(tmp_path: Path, texts: int, status: int) -> None:
+    """configs/recipes/llama3_1/evaluation/70b_eval.yaml of oumi-ai/oumi d8ed0777: three fit on four A100-40GB, four do not."""
+    changes = {"8B-Instruct": "70B-Instruct", "batch_size: 8": f"batch_size: {texts}"}
+    name = inference(tmp_path, {**changes, '"sdpa"': '"sdpa"\n  shard_for_eval: True'}, "eval_8b.yaml")
+    done = run("estimate", name, "--gpus", "4", "--gpu", "A100-40GB", "--sequence-tokens", "2700", folder=tmp_path)
+    assert done.returncode == status, done.stdout + done.stderr
+
+
 def test_images_are_not_counted(tmp_path: Path) -> None:
     name = inference(tmp_path, {"meta-llama/Llama-3.1-8B-Instruct": "Qwen/Qwen2.5-VL-3B-Instruct"})
     done = run("estimate", name, folder=tmp_path)

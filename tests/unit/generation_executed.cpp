@@ -1,6 +1,6 @@
 // Passes of transformers' generate() and of lm-evaluation-harness that PyTorch executed, made by
-// benchmarks/oracle/execute_generation.py: tests/data/executed_generation.jsonl (5.24), executed_generation_5_10.jsonl (what differs
-// there) and executed_generation_4.jsonl (4.57).
+// benchmarks/oracle/execute_generation.py: tests/data/executed_generation.jsonl (5.24), executed_generation_5_10.jsonl (what
+// differs there) and executed_generation_4.jsonl (4.57).
 #include <doctest/doctest.h>
 
 #include <cmath>
