@@ -103,3 +103,11 @@ def test_advice_speaks_of_pairs() -> None:
     assert "--training.per_device_train_batch_size=1" in words or "--training.per_device_train_batch_size 1" in " ".join(words)
     explained = run("explain", "--gpu", "A100-40GB", "--", *command)
     assert explained.returncode in (0, 1), explained.stderr
+
+
+def test_advice_names_the_format_of_a_reference() -> None:
+    command = ("torchrun", "--nproc-per-node=2", "-m", "oumi", "train", "-c", "sft_8b.yaml", "--training.trainer_type", "TRL_DPO")
+    done = run("advise", "--json", "--gpu", "A100-80GB", "--allow", "numerics", "--", *command)
+    assert done.returncode == 1, done.stderr
+    words = [word for remedy in json.loads(done.stdout)["remedies"] for word in remedy["overrides"]]
+    assert "--training.trainer_kwargs.model_init_kwargs.dtype=bfloat16" in words

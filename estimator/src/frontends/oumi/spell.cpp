@@ -105,11 +105,31 @@ Spelt pairs(const std::string& value) {
   return {{{"training.per_device_train_batch_size", *count.value / 2}}, {}};
 }
 
+/// Of trainers that pass model_max_length over, or to which it is not all.
+Spelt length(std::string_view trainer, const std::string& value) {
+  if (trainer == "TRL_KTO") return {{{"training.trainer_kwargs.max_length", value_of_text(value)}}, {}};
+  return {{}, fmt::format("no key alone caps a sequence of the trainer {}", trainer)};
+}
+
+/// create_model_from_path of TRL; "none" is the policy's own.
+Spelt reference_format(const OumiText& text, const std::string& value) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kFormats{
+      {{"bf16", "bfloat16"}, {"fp16", "float16"}, {"fp32", "float32"}}};
+  const auto* policy = text.root.at("model.torch_dtype_str");
+  std::string word = policy == nullptr ? "auto" : policy->text;
+  for (const auto& [ours, theirs] : kFormats)
+    if (ours == value) word = theirs;
+  return {{{"training.trainer_kwargs.model_init_kwargs.dtype", std::move(word)}}, {}};
+}
+
 }  // namespace
 
 Spelt spell(const OumiText& text, const OumiMeaning& meaning, std::string_view knob, const std::string& value) {
   if (knob.starts_with("actor.")) return spell(text, meaning, fmt::format("trainer.{}", knob.substr(6)), value);
   if (knob == "trainer.sequences_per_micro_batch" && meaning.trainer == "TRL_DPO") return pairs(value);
+  if (knob == "trainer.sequence_tokens" && meaning.trainer != "TRL_DPO" && meaning.trainer != "TRL_SFT")
+    return length(meaning.trainer, value);
+  if (knob == "trainer.reference_format") return reference_format(text, value);
   for (const KeyRow& row : kPlain)
     if (row.knob == knob) return {{{std::string(row.path), value_of_text(value)}}, {}};
   for (const WordRow& row : kWords)
