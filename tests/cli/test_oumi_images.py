@@ -108,12 +108,18 @@ def test_adapters_freeze_the_tower(tmp_path: Path) -> None:
         ("microsoft/Phi-3-vision-128k-instruct", "not supported yet: the vision tower of Phi-3 vision, whose own code runs"),
         ("microsoft/Phi-4-multimodal-instruct", "not supported yet: the towers of Phi-4 multimodal, whose own code runs"),
         ("oumi-ai/Molmo-7B-D-0924", "not supported yet: the vision tower of Molmo, whose own code runs"),
+        ("tiiuae/Falcon-H1-7B-Instruct", "not supported yet: attention and Mamba 2 side by side in a layer (Falcon-H1)"),
+        ("tiiuae/Falcon-E-1B-Base", "not supported yet: layers of onebitllms (Falcon-E)"),
     ],
 )
-def test_towers_that_are_not_described(tmp_path: Path, model: str, said: str) -> None:
-    written(tmp_path, model)
-    done = estimate(tmp_path)
-    assert done.returncode == 2 and f"data.train.collator_name: found '{PADDED}': {said}" in done.stderr
+def test_models_that_are_not_described(tmp_path: Path, model: str, said: str) -> None:
+    for collator in (PADDED, "text_with_padding"):
+        written(tmp_path, model, collator)
+        done = estimate(tmp_path)
+        assert done.returncode == 2 and f"model.model_name: found '{model}': {said}" in done.stderr
+    (tmp_path / "infer.yaml").write_text(f'model:\n  model_name: "{model}"\nengine: VLLM\n')
+    served = run("estimate", "infer.yaml", "--gpus", "1", folder=tmp_path)
+    assert served.returncode == 2 and f"model.model_name: found '{model}': {said}" in served.stderr
 
 
 GEMMA = "google/gemma-3-4b-it"

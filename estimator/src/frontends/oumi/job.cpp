@@ -8,6 +8,7 @@
 
 #include "frontends/oumi/images.hpp"
 #include "frontends/oumi/settings.hpp"
+#include "frontends/oumi/undescribed.hpp"
 
 namespace oomplan::oumi {
 namespace {
@@ -126,7 +127,12 @@ class JobMaker {
     s_.refuse("training.trainer_type", fmt::format("the trainer {} of Oumi", m_.trainer));
     return false;
   }
+  void refuse_model(std::string_view path) {
+    const std::string_view what = undescribed(t_.text(path));
+    if (!what.empty()) s_.refuse(path, std::string(what));
+  }
   void refuse_of_model() {
+    refuse_model("model.model_name");
     if (t_.has("model.adapter_model")) s_.refuse("model.adapter_model", "adapters that are loaded and trained further");
     const Node* frozen = t_.at("model.freeze_layers");
     if (frozen != nullptr && !frozen->items.empty() && !freezes_towers_alone(text_))
@@ -328,6 +334,7 @@ class JobMaker {
     const std::int64_t all = gpus(true);
     cluster(all);
     s_.put("server.model", t_.text(at + "model.model_name"), s_.origin(at + "model.model_name"));
+    refuse_model(at + "model.model_name");
     s_.put("server.engine", fmt::format("vllm {}", packages().vllm), s_.origin(key));
     s_.put("server.layout", fmt::format("t{}", all), s_.by_code("src/oumi/inference/vllm_inference_engine.py: all visible GPUs"));
     s_.put("server.gpu_memory_utilization", "0.9", s_.by_code("src/oumi/inference/vllm_inference_engine.py"));
