@@ -158,8 +158,16 @@ def test_units_of_a_tower(tmp_path: Path, named: str) -> None:
 
 
 def test_images_under_fsdp(tmp_path: Path) -> None:
-    written(tmp_path, more=UNITS + '  transformer_layer_cls: "Qwen2_5_VLDecoderLayer"\n')
+    units = UNITS + '  transformer_layer_cls: "Qwen2_5_VLDecoderLayer"\n'
+    written(tmp_path, more=units)
     done = estimate(tmp_path, "--image-size", "280x280")
+    assert done.returncode in (0, 1) and "trainer 0-1" in done.stdout, done.stderr
+    written(tmp_path, more=units + "  use_orig_params: False\n")
+    done = estimate(tmp_path, "--image-size", "280x280")
+    assert done.returncode == 2 and "fsdp.use_orig_params: found" in done.stderr
+    assert "the tower has no parameters of its own then" in done.stderr
+    written(tmp_path, GEMMA, more=UNITS + '  transformer_layer_cls: "Gemma3DecoderLayer"\n')
+    done = estimate(tmp_path)
     assert done.returncode == 2 and "not supported yet: this vision tower under this engine" in done.stderr
 
 
