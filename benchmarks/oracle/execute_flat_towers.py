@@ -2,7 +2,7 @@
 
     python benchmarks/oracle/execute_flat_towers.py [--only WORD] [--output tests/data/executed_flat_towers.jsonl]
 
-Text alone is trained. Units are the language model's layers, which Oumi's files name, and peft's adapters; the tower belongs to the
+Text alone is trained, or images beside Qwen's towers. Units are the language model's layers, which Oumi's files name, and peft's adapters; the tower belongs to the
 root. There is no policy of formats. Models are those of execute_text_alone.py, under what execute_fsdp1.py has for devices. Levels are
 those of the second step.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import functools
 import gc
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,10 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import _or_policy, lambda_auto_wrap_policy, transformer_auto_wrap_policy
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from vision_code import select_by_mask
+from vision_code import select_by_mask, standing_in
 
 MODELS = ("gemma3", "gemma3, untied", "gemma4", "gemma4, images alone", "gemma4_unified", "qwen2_5_vl", "qwen3_vl")
+QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 USUAL: Row = {"ranks": 4, "storage": "bf16", "checkpointing": False, "use_orig_params": True, "forward_prefetch": False}
 CASES: list[Row] = [
     {},
@@ -46,6 +48,10 @@ CASES: list[Row] = [
     {"checkpointing": True, "use_orig_params": False, "lora": execute_vision.ATTENTION},
     {"use_orig_params": False, "lora": execute_vision.ATTENTION},
 ]
+
+
+# with use_orig_params alone: else the tower has no parameters by itself, of which its model asks the format
+IMAGES: list[Row] = [*CASES[:4], {"train": "none", "checkpointing": True}, {"train": "projector"}]
 
 
 def adapted(model: Any, config: Row, case: Row) -> Any:
@@ -84,7 +90,15 @@ def wrapped(model: Any, case: Row) -> Any:
 
 def execute(config: Row, case: Row) -> Row:
     dist.init_process_group("fake", store=FakeStore(), rank=case["ranks"] - 1, world_size=case["ranks"])
-    plain = execute_text_alone.model_of(config, case | {"checkpointing": False})
+    if "images" in case:
+        with torch.device("meta"):
+            plain = execute_vision.model_of(config, case["kernels"], execute_vision.FORMATS[case["storage"]])
+        execute_vision.freeze(plain, case["train"])
+        # FSDP would make another list of what is told on the host
+        plain.forward = functools.partial(plain.forward, image_grid_thw=execute_vision.grid_of(case))
+    else:
+        plain = execute_text_alone.model_of(config, case | {"checkpointing": False})
+    inputs_of = execute_vision.inputs_of if "images" in case else execute_text_alone.inputs_of
     model = wrapped(adapted(plain, config, case), case)
     del plain
     gradient = torch.ones((), device="meta")
@@ -94,7 +108,7 @@ def execute(config: Row, case: Row) -> Row:
     peaks: Row = {}
     for _ in range(2):
         with storages:
-            given = execute_text_alone.inputs_of(case, "meta")
+            given = inputs_of(case, "meta")
             storages.highest = storages.live
             loss = model(**given).loss
             peaks = {"forward": resident + storages.highest}
@@ -134,6 +148,15 @@ def rows_of(name: str, config: Row) -> Iterator[tuple[str, Row, Row]]:
         yield f"{name}/{told_of(changes)}", flat(job, case), execute(config, case)
 
 
+def image_rows(name: str, config: Row) -> Iterator[tuple[str, Row, Row]]:
+    module = importlib.import_module(f"transformers.models.{config['model_type']}.modeling_{config['model_type']}")
+    with standing_in(module, "meta"):
+        for changes in IMAGES:
+            case = execute_vision.case_of(config, USUAL | changes)
+            job = execute_vision.job_with_images(config, {key: value for key, value in case.items() if key != "ranks"})
+            yield f"{name}/images/{told_of(changes)}", flat(job, case), execute(config, case)
+
+
 def told_of(changes: Row) -> str:
     return "/".join(key if key == "lora" else f"{key}={value}" for key, value in changes.items()) or "usual"
 
@@ -162,6 +185,14 @@ def main() -> None:
         lines.append({"config": name, "fields": config})
         for told, job, peaks in rows_of(name, config):
             lines.append({"id": told, "config": name, "job": job, "source": by, "peaks": peaks})
+            print(told, peaks, flush=True)
+    for name in QWEN:
+        if options.only not in f"{name}/images":
+            continue
+        config = execute_vision.CONFIGS[name]
+        lines.append({"config": f"{name}/images", "fields": config})
+        for told, job, peaks in image_rows(name, config):
+            lines.append({"id": told, "config": f"{name}/images", "job": job, "source": by, "peaks": peaks})
             print(told, peaks, flush=True)
     write_rows(options.output, lines)
 

@@ -30,8 +30,9 @@ constexpr OptionRow kHost{"host-memory", "SIZE", "memory of a node, such as 1TB:
 constexpr OptionRow kLengths{
     "sequence-tokens", "N",
     "verl, slime, Relax: tokens of a sequence, prompt and response, where samples are shorter or longer than the settings say"};
-constexpr OptionRow kImages{"image-size", "WxH",
-                            "verl, Relax, Oumi: pixels of a sample's image, 640x480, or none; otherwise as large as a prompt allows"};
+constexpr OptionRow kImages{
+    "image-size", "WxH",
+    "verl, Relax, Oumi: pixels of a sample's image, 640x480, or none; otherwise as large as a prompt allows"};
 constexpr OptionRow kStates{"linear-attention", "WHAT",
                             "verl: what runs it in trainers: torch, fla (flash-linear-attention is installed) or fla_conv "
                             "(causal-conv1d, too)"};

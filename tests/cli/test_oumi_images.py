@@ -108,12 +108,18 @@ def test_adapters_freeze_the_tower(tmp_path: Path) -> None:
         ("microsoft/Phi-3-vision-128k-instruct", "not supported yet: the vision tower of Phi-3 vision, whose own code runs"),
         ("microsoft/Phi-4-multimodal-instruct", "not supported yet: the towers of Phi-4 multimodal, whose own code runs"),
         ("oumi-ai/Molmo-7B-D-0924", "not supported yet: the vision tower of Molmo, whose own code runs"),
+        ("tiiuae/Falcon-H1-7B-Instruct", "not supported yet: attention and Mamba 2 side by side in a layer (Falcon-H1)"),
+        ("tiiuae/Falcon-E-1B-Base", "not supported yet: layers of onebitllms (Falcon-E)"),
     ],
 )
-def test_towers_that_are_not_described(tmp_path: Path, model: str, said: str) -> None:
-    written(tmp_path, model)
-    done = estimate(tmp_path)
-    assert done.returncode == 2 and f"data.train.collator_name: found '{PADDED}': {said}" in done.stderr
+def test_models_that_are_not_described(tmp_path: Path, model: str, said: str) -> None:
+    for collator in (PADDED, "text_with_padding"):
+        written(tmp_path, model, collator)
+        done = estimate(tmp_path)
+        assert done.returncode == 2 and f"model.model_name: found '{model}': {said}" in done.stderr
+    (tmp_path / "infer.yaml").write_text(f'model:\n  model_name: "{model}"\nengine: VLLM\n')
+    served = run("estimate", "infer.yaml", "--gpus", "1", folder=tmp_path)
+    assert served.returncode == 2 and f"model.model_name: found '{model}': {said}" in served.stderr
 
 
 GEMMA = "google/gemma-3-4b-it"
@@ -152,8 +158,16 @@ def test_units_of_a_tower(tmp_path: Path, named: str) -> None:
 
 
 def test_images_under_fsdp(tmp_path: Path) -> None:
-    written(tmp_path, more=UNITS + '  transformer_layer_cls: "Qwen2_5_VLDecoderLayer"\n')
+    units = UNITS + '  transformer_layer_cls: "Qwen2_5_VLDecoderLayer"\n'
+    written(tmp_path, more=units)
     done = estimate(tmp_path, "--image-size", "280x280")
+    assert done.returncode in (0, 1) and "trainer 0-1" in done.stdout, done.stderr
+    written(tmp_path, more=units + "  use_orig_params: False\n")
+    done = estimate(tmp_path, "--image-size", "280x280")
+    assert done.returncode == 2 and "fsdp.use_orig_params: found" in done.stderr
+    assert "the tower has no parameters of its own then" in done.stderr
+    written(tmp_path, GEMMA, more=UNITS + '  transformer_layer_cls: "Gemma3DecoderLayer"\n')
+    done = estimate(tmp_path)
     assert done.returncode == 2 and "not supported yet: this vision tower under this engine" in done.stderr
 
 

@@ -69,11 +69,15 @@ class VisionObjections {
 
   void check_engine() {
     const EngineKind e = role_.engine;
-    const bool flat = e == EngineKind::fsdp1 && t_.loop.joins_images_itself &&
+    const bool flat = e == EngineKind::fsdp1 && (t_.loop.joins_images_itself || !t_.loop.of_framework) &&
                       (role_.architecture == nullptr || is_qwen_tower(role_.architecture->tower));
     if (e != EngineKind::single && e != EngineKind::ddp && e != EngineKind::fsdp2 && !flat)
       add("engine", fmt::format("'{}'", spelling(e)), "single, ddp or fsdp2",
           "not supported yet: this vision tower under this engine");
+    if (e == EngineKind::fsdp1 && flat && !t_.loop.joins_images_itself && !t_.use_orig_params)
+      add("use_orig_params", "false", "true",
+          "the tower has no parameters of its own then, and transformers asks it for their format (modeling_utils.py, dtype, "
+          "5.24)");
     // a trained last block gets no gradient, which DistributedDataParallel refuses by itself
     const bool clip = role_.architecture != nullptr &&
                       (role_.architecture->tower.kind == "clip" || role_.architecture->tower.kind == "pixtral");

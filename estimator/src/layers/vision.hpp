@@ -82,7 +82,8 @@ class VisionTower {
   /// A run is over whose last block feeds layers of the language model.
   virtual void merge_inner(const Tensor&) {}
 
-  bool checkpoints() const { return o_.training && o_.recompute != Recompute::none; }
+  /// accelerate's are around FSDP1's units alone.
+  bool checkpoints() const { return o_.training && o_.recompute != Recompute::none && !pass_.blocks_in_root; }
   void enter(StationPlace place, int run = -1, int unit = 0);
   MatrixLeaf matrix(const std::string& name, std::int64_t in, std::int64_t out, bool bias);
   Dim pixel_width() const;

@@ -533,6 +533,12 @@ class Fsdp1 : public FlatResidents<R> {
     if (Base::casts(unit) && exists()) r_.free(cast_sum(unit), at);
     if (!Base::casts(unit) && !exists()) r_.alloc(unit.gradient, at);
   }
+  /// A tower's blocks are many, and each has its own.
+  void free_gradients_of_root(Player<R>& player, std::size_t s) {
+    if (plan_.wrapped[s]) return;
+    if (player.tape().stations[s].place != StationPlace::tower) return player.free_gradients(s, Unit::first, Index(0), micro_);
+    player.each_unit(s, true, [&](Unit u, Index at) { player.free_gradients(s, u, at, micro_); });
+  }
   void finish_backward(Player<R>& player) {
     reduce_waiting(player);
     if (trained(root())) {
@@ -541,8 +547,7 @@ class Fsdp1 : public FlatResidents<R> {
           root(), Index(0),
           [&] {
             r_.free(root().missing, Index(0));
-            for (std::size_t s = 0; s < player.tape().stations.size(); ++s)
-              if (!plan_.wrapped[s]) player.free_gradients(s, Unit::first, Index(0), micro_);
+            for (std::size_t s = 0; s < player.tape().stations.size(); ++s) free_gradients_of_root(player, s);
           },
           [] {});
     } else {

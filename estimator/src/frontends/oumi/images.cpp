@@ -35,20 +35,6 @@ const TowerName* tower_named(std::string_view name) {
   return row == kTowers.end() ? nullptr : &*row;
 }
 
-/// Models whose own code runs, or whose tower is not described; by how their names begin.
-struct UnknownTower {
-  std::string_view begins, what;
-};
-constexpr std::array<UnknownTower, 8> kUnknown{
-    {{"microsoft/Phi-3-vision", "the vision tower of Phi-3 vision, whose own code runs"},
-     {"microsoft/Phi-3.5-vision", "the vision tower of Phi-3 vision, whose own code runs"},
-     {"microsoft/Phi-4-multimodal", "the towers of Phi-4 multimodal, whose own code runs"},
-     {"oumi-ai/Molmo", "the vision tower of Molmo, whose own code runs"},
-     {"allenai/Molmo", "the vision tower of Molmo, whose own code runs"},
-     {"HuggingFaceTB/SmolVLM", "the vision tower of SmolVLM (Idefics 3)"},
-     {"meta-llama/Llama-3.2-11B-Vision", "cross attention to images (Llama 3.2 Vision)"},
-     {"meta-llama/Llama-3.2-90B-Vision", "cross attention to images (Llama 3.2 Vision)"}}};
-
 /// Pixels of an image behind the processor, at least and at most (src/oumi/core/configs/internal/supported_models.py).
 struct PixelLimits {
   std::string_view tower;
@@ -199,12 +185,8 @@ bool freezes_towers_alone(const OumiText& text) {
 }
 
 void put_images(const OumiText& text, OumiSettings& s, const ImagesSaid& said, bool since_5, std::vector<Note>& notes) {
-  const Node* model = text.root.at("model.model_name");
   const Node* adapters = text.root.at("training.use_peft");
   const bool adapted = adapters != nullptr && adapters->kind == Node::Kind::boolean && adapters->boolean;
-  if (has_image_collator(text) && model != nullptr)
-    for (const UnknownTower& row : kUnknown)
-      if (model->text.starts_with(row.begins)) return s.refuse(kCollator, std::string(row.what));
   if (adapted) s.put("trainer.vision.train", "none", s.origin("training.use_peft"));
   if (const Node* frozen = text.root.at(kFrozen); frozen != nullptr && !adapted)
     for (const Node& name : frozen->items) {

@@ -13,6 +13,7 @@
 #include "frontends/oumi/deepspeed.hpp"
 #include "frontends/oumi/settings.hpp"
 #include "frontends/oumi/trl.hpp"
+#include "frontends/oumi/undescribed.hpp"
 #include "frontends/trainers/names.hpp"
 
 namespace oomplan::oumi {
@@ -109,7 +110,12 @@ class JobMaker {
     s_.refuse("training.trainer_type", fmt::format("the trainer {} of Oumi", m_.trainer));
     return false;
   }
+  void refuse_model(std::string_view path) {
+    const std::string_view what = undescribed(t_.text(path));
+    if (!what.empty()) s_.refuse(path, std::string(what));
+  }
   void refuse_of_model() {
+    refuse_model("model.model_name");
     if (t_.has("model.adapter_model")) s_.refuse("model.adapter_model", "adapters that are loaded and trained further");
     const Node* frozen = t_.at("model.freeze_layers");
     refuse_packed_checkpoint();
@@ -289,6 +295,7 @@ class JobMaker {
     if (m_.engine == "LLAMACPP") return s_.refuse(key, "llama.cpp, of whose GGUF files every tensor has a format of its own");
     const std::int64_t all = gpus(true);
     cluster(all);
+    refuse_model(at + "model.model_name");
     if (m_.engine == "VLLM") return put_server({text_, beside_, at, key, all, packages().vllm}, t_, s_, out_, notes_);
     out_.roles.back().kind = RoleKind::generator;
     put_generator({text_, beside_, at, all, packages().transformers, trainers::format_named, trainers::kernels_of_attention}, t_,
