@@ -33,10 +33,11 @@ class StatePieces {
 class Flat {
  public:
   Flat(const Trainer& t, std::int64_t ranks) : t_(t), ranks_(ranks) {}
-  void put(std::size_t leaf, std::int64_t elements, DType storage, bool trained) {
+  void put(std::size_t leaf, std::int64_t elements, DType storage, bool trained, bool unreached = false) {
     if (t_.use_orig_params) n_ = round_up(n_, kAlignment / bytes_of(1, unit_formats(t_, storage).compute));
     parts_.push_back({leaf, n_, elements, trained});
     n_ += elements;
+    if (unreached) zeros_ += elements;
     storage_ = storage;
     originals_ += bytes_of(elements, storage);
   }
@@ -49,6 +50,7 @@ class Flat {
     return std::any_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.trained; });
   }
   std::int64_t elements() const { return n_; }
+  std::int64_t zeros() const { return zeros_; }
   Bytes originals() const { return originals_; }
   std::int64_t shard() const { return ceil_div(n_, ranks_); }
   DType storage() const { return storage_; }
@@ -69,7 +71,7 @@ class Flat {
     std::int64_t at, elements;
     bool trained;
   };
-  std::int64_t n_ = 0;
+  std::int64_t n_ = 0, zeros_ = 0;
   Bytes originals_ = 0;
   std::vector<Part> parts_;
   DType storage_ = DType::fp32;
@@ -94,6 +96,7 @@ FlatBytes bytes_of_flat(const Flat& f, const Trainer& t, std::int64_t ranks) {
   }
   if (!f.trained()) return b;
   b.casts = f.storage() != reduce;
+  b.zeros = bytes_of(f.zeros(), compute);
   b.fresh = bytes_of(n, compute);
   b.reduced = compute != reduce ? bytes_of(n, reduce) : 0;
   if (ranks > 1) {
@@ -157,7 +160,7 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     const DType format = packed ? t.storage : storage[i];
     const std::int64_t times = times_in_unit(leaf);
     for (std::int64_t copy = 0; copy < times; ++copy) {
-      flats[unit_of(leaf)].put(i, elements, format, gets_gradient(leaf));
+      flats[unit_of(leaf)].put(i, elements, format, gets_gradient(leaf), !tape.stations[leaf.station].called);
       tensors[unit_of(leaf)].push_back(bytes_of(elements, format));
       states[unit_of(leaf)].put(leaf, format);
     }

@@ -23,6 +23,7 @@ struct FlatBytes {
   Bytes pieces = 0;         ///< what state_dict() keeps of them and of adapters inside of the unit
   Bytes copies = 0;         ///< most that is there beside `pieces` while they are cut: the copy of one whole tensor
   Bytes adapter_whole = 0;  ///< w s N of adapters inside of the unit
+  Bytes zeros = 0;          ///< c z: of its z elements that no backward pass reaches, while the flat gradient is made
   Bytes fresh = 0;          ///< c n: the flat gradient of one backward pass; 0: the unit is frozen
   Bytes reduced = 0;        ///< r n: it in the format of the reduction
   Bytes padded = 0;         ///< r s N: it with a length that N divides
