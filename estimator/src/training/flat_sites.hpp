@@ -34,7 +34,7 @@ class FlatSites : public EngineSites<R> {
     std::vector<SiteRef> states;
   };
   struct Sites {
-    SiteRef parameter, upload, low_precision, unsharded, fresh, missing, reduced, padded, output, gradient, adapter_fresh,
+    SiteRef parameter, upload, low_precision, unsharded, zeros, fresh, reduced, padded, output, gradient, adapter_fresh,
         adapter_unsharded;
     std::vector<Adapter> adapters;
     Bytes adapter_gradients = 0;
@@ -163,8 +163,8 @@ class FlatSites : public EngineSites<R> {
       return this->site(unit, name, bytes, category, holder, stream);
     };
     s.casts = b.casts;
+    s.zeros = row("zeros_of_unreached", b.zeros, Category::gradients, Holder::autograd, 0);
     s.fresh = row("flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
-    s.missing = row("flat_gradient_zeros", b.missing, Category::gradients, Holder::local, 0);
     s.unsynchronised = row("unsynchronised_flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
     s.reduced = row("flat_gradient_cast", b.reduced, Category::communication, Holder::communication, 2);
     s.padded = row("flat_gradient_padded", b.padded, Category::communication, Holder::communication, 2);

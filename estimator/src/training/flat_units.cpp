@@ -33,15 +33,14 @@ class StatePieces {
 class Flat {
  public:
   Flat(const Trainer& t, std::int64_t ranks) : t_(t), ranks_(ranks) {}
-  void put(std::size_t leaf, std::int64_t elements, DType storage, bool trained) {
+  void put(std::size_t leaf, std::int64_t elements, DType storage, bool trained, bool unreached = false) {
     if (t_.use_orig_params) n_ = round_up(n_, kAlignment / bytes_of(1, unit_formats(t_, storage).compute));
     parts_.push_back({leaf, n_, elements, trained});
     n_ += elements;
+    if (unreached) zeros_ += elements;
     storage_ = storage;
     originals_ += bytes_of(elements, storage);
   }
-  void put_idle(std::int64_t elements) { idle_ += elements; }
-  std::int64_t idle() const { return idle_; }
   void end() {
     if (t_.use_orig_params) n_ = round_up(n_, ranks_);
   }
@@ -51,15 +50,15 @@ class Flat {
     return std::any_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.trained; });
   }
   std::int64_t elements() const { return n_; }
+  std::int64_t zeros() const { return zeros_; }
   Bytes originals() const { return originals_; }
   std::int64_t shard() const { return ceil_div(n_, ranks_); }
   DType storage() const { return storage_; }
-  /// visit(leaf, elements) for every trained parameter of which the rank has a piece that has most of them.
+  /// visit(leaf, elements) for every trained parameter of which rank 0 has a piece.
   template <class Visit>
   void each_piece(Visit&& visit) const {
-    const std::int64_t rank = fullest();
     for (const Part& p : parts_)
-      if (const std::int64_t piece = piece_of(p, rank); piece > 0) visit(p.leaf, piece);
+      if (p.trained && p.at < shard()) visit(p.leaf, std::min(p.elements, shard() - p.at));
   }
 
  private:
@@ -72,24 +71,7 @@ class Flat {
     std::int64_t at, elements;
     bool trained;
   };
-  std::int64_t piece_of(const Part& p, std::int64_t rank) const {
-    if (!p.trained) return 0;
-    const std::int64_t from = std::max(p.at, rank * shard()), to = std::min(p.at + p.elements, (rank + 1) * shard());
-    return std::max<std::int64_t>(0, to - from);
-  }
-  /// Rank 0, but where a tower that no image comes to fills its shard and others train all of theirs.
-  std::int64_t fullest() const {
-    std::int64_t best = 0, most = -1;
-    for (std::int64_t rank = 0; rank < (idle_ > 0 ? ranks_ : 1); ++rank) {
-      std::int64_t all = 0;
-      for (const Part& p : parts_) all += piece_of(p, rank);
-      if (all > most) best = rank;
-      most = std::max(most, all);
-    }
-    return best;
-  }
-  std::int64_t n_ = 0;
-  std::int64_t idle_ = 0;  ///< elements of a tower that does not run
+  std::int64_t n_ = 0, zeros_ = 0;
   Bytes originals_ = 0;
   std::vector<Part> parts_;
   DType storage_ = DType::fp32;
@@ -114,8 +96,8 @@ FlatBytes bytes_of_flat(const Flat& f, const Trainer& t, std::int64_t ranks) {
   }
   if (!f.trained()) return b;
   b.casts = f.storage() != reduce;
+  b.zeros = bytes_of(f.zeros(), compute);
   b.fresh = bytes_of(n, compute);
-  b.missing = bytes_of(f.idle(), compute);
   b.reduced = compute != reduce ? bytes_of(n, reduce) : 0;
   if (ranks > 1) {
     b.padded = s * ranks != n ? bytes_of(s * ranks, reduce) : 0;
@@ -178,11 +160,10 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     const DType format = packed ? t.storage : storage[i];
     const std::int64_t times = times_in_unit(leaf);
     for (std::int64_t copy = 0; copy < times; ++copy) {
-      flats[unit_of(leaf)].put(i, elements, format, gets_gradient(leaf));
+      flats[unit_of(leaf)].put(i, elements, format, gets_gradient(leaf), !tape.stations[leaf.station].called);
       tensors[unit_of(leaf)].push_back(bytes_of(elements, format));
       states[unit_of(leaf)].put(leaf, format);
     }
-    if (!tape.stations[leaf.station].called) flats[unit_of(leaf)].put_idle(elements * times);
     out.originals[i] = bytes_of(elements, format) * times;
     // a matrix of two names is cut for each (executed_summons.jsonl)
     if (t.loop.states_by_mesh && no_head && tape.stations[leaf.station].place == StationPlace::embedding)

@@ -23,11 +23,10 @@ struct FlatBytes {
   Bytes pieces = 0;         ///< what state_dict() keeps of them and of adapters inside of the unit
   Bytes copies = 0;         ///< most that is there beside `pieces` while they are cut: the copy of one whole tensor
   Bytes adapter_whole = 0;  ///< w s N of adapters inside of the unit
+  Bytes zeros = 0;          ///< c z: of its z elements that no backward pass reaches, while the flat gradient is made
   Bytes fresh = 0;          ///< c n: the flat gradient of one backward pass; 0: the unit is frozen
-  /// c for every element of a tower that no image comes to: zeros in the place of its gradients while the flat one is joined.
-  Bytes missing = 0;
-  Bytes reduced = 0;   ///< r n: it in the format of the reduction
-  Bytes padded = 0;    ///< r s N: it with a length that N divides
+  Bytes reduced = 0;        ///< r n: it in the format of the reduction
+  Bytes padded = 0;         ///< r s N: it with a length that N divides
   Bytes output = 0;    ///< r s: of the reduce-scatter; on one rank: a sum over micro-batches in that format, if it has another
   Bytes gradient = 0;  ///< w s: the gradient that the optimizer gets
   bool casts = false;  ///< the output is cast to the format of the storage

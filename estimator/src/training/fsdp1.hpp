@@ -491,7 +491,9 @@ class Fsdp1 : public FlatResidents<R> {
     const bool deferred = !plan_.sync_every && !(first_ && last_);
     const bool keeps = deferred && first_;  // it becomes the flat gradient that later micro-batches add to
     const auto& summed = deferred ? unsynchronised(unit) : unit.fresh;
+    r_.alloc(unit.zeros, at);  // the backward pass of torch.split: what has no gradient gets zeros
     r_.alloc(keeps ? summed : unit.fresh, at);
+    r_.free(unit.zeros, at);
     free_singles();
     release(unit, at);
     prefetch();
@@ -542,11 +544,9 @@ class Fsdp1 : public FlatResidents<R> {
   void finish_backward(Player<R>& player) {
     reduce_waiting(player);
     if (trained(root())) {
-      r_.alloc(root().missing, Index(0));
       reduce(
           root(), Index(0),
           [&] {
-            r_.free(root().missing, Index(0));
             for (std::size_t s = 0; s < player.tape().stations.size(); ++s) free_gradients_of_root(player, s);
           },
           [] {});

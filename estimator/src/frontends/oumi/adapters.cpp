@@ -65,8 +65,7 @@ class Adapters {
       return s_.put("trainer.lora.format", mixed ? "fp32" : "storage",
                     OumiSettings::by_code("src/oumi/train.py: coerce_model_to_dtype"));
     s_.put("trainer.lora.prepare_kbit", "true", OumiSettings::by_code("src/oumi/builders/models.py: build_peft_model"));
-    if (casts)
-      s_.put("trainer.lora.format", "storage", OumiSettings::by_code("trl/trainer/sft_trainer.py, 0.26 and later"));
+    if (casts) s_.put("trainer.lora.format", "storage", OumiSettings::by_code("trl/trainer/sft_trainer.py, 0.26 and later"));
   }
 
   OumiSettings& s_;

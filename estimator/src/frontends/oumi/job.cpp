@@ -6,11 +6,11 @@
 #include <fmt/format.h>
 
 #include "frontends/oumi/adapters.hpp"
+#include "frontends/oumi/deepspeed.hpp"
 #include "frontends/oumi/generator.hpp"
 #include "frontends/oumi/images.hpp"
 #include "frontends/oumi/mixed.hpp"
 #include "frontends/oumi/server.hpp"
-#include "frontends/oumi/deepspeed.hpp"
 #include "frontends/oumi/settings.hpp"
 #include "frontends/oumi/trl.hpp"
 #include "frontends/oumi/undescribed.hpp"
@@ -275,8 +275,7 @@ class JobMaker {
     return trl_.is_one() ? trl_.casts_adapters() : m_.trainer == "TRL_SFT" && packages().casts_adapters;
   }
   void lora() {
-    if (t_.flag("training.use_peft"))
-      put_adapters(s_, t_, m_, casts_adapters(), !mixed_precision(t_, m_).format.empty());
+    if (t_.flag("training.use_peft")) put_adapters(s_, t_, m_, casts_adapters(), !mixed_precision(t_, m_).format.empty());
   }
 
   // ---- servers
