@@ -220,7 +220,7 @@ TEST_CASE("vision: what is not described is refused with the knob's name") {
     std::function<void(Role&)> change;
   };
   const Case cases[] = {
-      {"engine", [](Role& r) { r.engine = EngineKind::fsdp1; }},
+      {"use_orig_params", [](Role& r) { r.engine = EngineKind::fsdp1; }},
       {"engine", [](Role& r) { r.engine = EngineKind::deepspeed; }},
       {"framework", [](Role& r) { r.trainer.loop = training_loop(r.trainer.framework = Framework::agilerl); }},
       {"layout", [](Role& r) { r.trainer.layout.tensor = 2; }},
