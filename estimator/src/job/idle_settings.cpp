@@ -14,6 +14,12 @@
 namespace oomplan {
 namespace {
 
+/// FSDP1's root has it, and the optimizer zeros in the place of its gradients (training/flat_units.cpp).
+bool trains_idle_tower(const Role& r) {
+  const bool tower = r.architecture != nullptr && !r.architecture->tower.kind.empty();
+  return r.engine == EngineKind::fsdp1 && tower && r.trainer.lora.rank == 0;
+}
+
 template <class Found>
 bool any_layer(const Role& r, Found&& found) {
   if (r.architecture == nullptr) return true;  // not known: nothing is said
@@ -198,8 +204,7 @@ constexpr Row kTrainers[] = {
     {"vision.fill", kPadded, [](const Job&, const Role& r) { return r.trainer.sequences_per_micro_batch > 0; }},
     {"vision.held", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},
     {"vision.held", kInMicroBatch, [](const Job&, const Role& r) { return holds_no_more(r); }},
-    {"vision.train", kNoImages,
-     [](const Job&, const Role& r) { return r.trainer.vision.images == 0 && r.engine != EngineKind::fsdp1; }},
+    {"vision.train", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0 && !trains_idle_tower(r); }},
     {"vision.height", kOneSize, [](const Job&, const Role& r) { return one_size(r); }},
     {"vision.width", kOneSize, [](const Job&, const Role& r) { return one_size(r); }},
     {"keep_outputs", "its head makes no logits that could stay",
