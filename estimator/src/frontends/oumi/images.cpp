@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "catalog/architecture.hpp"
+#include "frontends/trainers/names.hpp"
 #include "job/names.hpp"
 #include "units/enums.hpp"
 
@@ -168,9 +169,6 @@ std::shared_ptr<const Architecture> model_of(const NativeText& native, const Cat
   }
 }
 
-/// In names of a tower's layers (transformers' _no_split_modules).
-constexpr std::array<std::string_view, 4> kOfTowers{"Vision", "Siglip", "CLIP", "Audio"};
-
 }  // namespace
 
 bool has_image_collator(const OumiText& text) {
@@ -226,9 +224,7 @@ void check_units(const OumiText& text, const NativeText& native, const Catalog& 
   if (model == nullptr || model->tower.kind.empty()) return;
   const Node* named = text.root.at(kClass);
   const bool none = named == nullptr || named->kind == Node::Kind::null;
-  const bool of_tower = !none && std::any_of(kOfTowers.begin(), kOfTowers.end(),
-                                             [&](std::string_view part) { return named->text.find(part) != std::string::npos; });
-  if (!none && !of_tower) return;
+  if (!none && trainers::wraps_text_alone(named->text)) return;
   Place place = none ? engine->origin.place : named->origin.place;
   place.path = kClass;
   throw InputError(Problem{place,

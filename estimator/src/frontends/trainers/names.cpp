@@ -54,6 +54,12 @@ std::string_view attention_of_kernels(std::string_view kernels) {
   return {};
 }
 
+bool wraps_text_alone(std::string_view classes) {
+  constexpr std::array<std::string_view, 4> kOfTowers{"Vision", "Siglip", "CLIP", "Audio"};
+  return !classes.empty() && std::none_of(kOfTowers.begin(), kOfTowers.end(),
+                                          [&](std::string_view part) { return classes.find(part) != std::string_view::npos; });
+}
+
 std::string format_named(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kFormats{{{"bfloat16", "bf16"},
                                                                                    {"bf16", "bf16"},

@@ -18,6 +18,10 @@ std::string_view word_of_optimizer(std::string_view optimizer, std::string_view 
 std::string_view kernels_of_attention(std::string_view implementation);
 std::string_view attention_of_kernels(std::string_view kernels);
 
+/// Whether classes of layers that FSDP wraps are said, and none of them is a vision or sound tower's, by their names in
+/// Transformers.
+bool wraps_text_alone(std::string_view classes);
+
 /// "bf16" of "bfloat16"; "" of what is no format of 16 or 32 bits.
 std::string format_named(std::string_view name);
 

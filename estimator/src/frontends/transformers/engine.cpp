@@ -84,6 +84,14 @@ class Finder {
 
   // ---- accelerate launch: accelerate/commands/launch.py, utils/launch.py, 1.15
 
+  /// Of a text or a list, with commas between.
+  Said classes(std::string path) const {
+    const Node* n = text_.root.at(path);
+    std::string all = at(path);
+    if (n != nullptr && n->kind == Node::Kind::list)
+      for (const Node& item : n->items) all += (all.empty() ? "" : ",") + item.text;
+    return {std::move(all), std::move(path)};
+  }
   Said of_accelerate(const char* key, std::string otherwise) const {
     const std::string path = std::string("accelerate.fsdp_config.fsdp_") + key, said = at(path);
     return {said.empty() ? std::move(otherwise) : said, path};
@@ -109,6 +117,7 @@ class Finder {
     f.original = flag("use_orig_params", "true");
     f.offload = flag("offload_params", "false");
     f.checkpoints = flag("activation_checkpointing", "false");
+    f.layers = classes("accelerate.fsdp_config.fsdp_transformer_layer_cls_to_wrap");
     f.offload_checkpoints = flag("activation_checkpointing_offload", "false").on();
   }
 
@@ -164,6 +173,8 @@ class Finder {
     f.forward = of_config("forward_prefetch", "false");
     f.original = of_config("use_orig_params", "true");
     f.checkpoints = of_config("activation_checkpointing", "false");
+    f.layers = classes("fsdp_config.transformer_layer_cls_to_wrap");
+    if (f.layers.value.empty()) f.layers = classes("fsdp_config.fsdp_transformer_layer_cls_to_wrap");
     for (Said* said : {&f.reshard, &f.forward, &f.original, &f.checkpoints, &f.offload}) said->value = truth(said->value);
   }
 

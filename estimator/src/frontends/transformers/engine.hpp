@@ -23,6 +23,7 @@ struct Fsdp {
   Said backward, forward;  ///< FSDP1: BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH; forward_prefetch
   Said original, offload;  ///< use_orig_params, parameters on the host
   Said wrap, checkpoints;  ///< TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP; layers are checkpointed by accelerate
+  Said layers;             ///< classes that are units, with commas between; "": the model's own _no_split_modules
   bool offload_checkpoints = false;
 };
 

@@ -178,6 +178,9 @@ class JobMaker {
       s_.refuse(f.home + ".fsdp_activation_checkpointing_offload", "checkpoints on the host by accelerate");
     no_sync();
     if (f.version == 2) return fsdp2();
+    const auto model = found_model();
+    if (model != nullptr && !model->tower.kind.empty() && !trainers::wraps_text_alone(f.layers.value))
+      s_.refuse(f.layers.path, "blocks of a tower that are units of FSDP: name the class of the language model's layers");
     const std::string& strategy = f.strategy.value;
     const std::int64_t groups = strategy == "NO_SHARD"           ? all
                                 : strategy.starts_with("HYBRID") ? std::max<std::int64_t>(1, text_.world.nodes)
