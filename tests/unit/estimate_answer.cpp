@@ -27,8 +27,8 @@ std::vector<std::string> phases(const GpuAnswer& g) {
   return out;
 }
 std::vector<std::string> turns(const Job& job, const std::vector<Step>& steps) {
-  constexpr const char* kWords[] = {"load",      "start", "wake weights", "wake cache", "generate", "sleep",
-                                    "log-probs", "train", "send",         "receive",    "save"};
+  constexpr const char* kWords[] = {"load",       "start",     "wake weights", "wake cache", "generate", "sleep",
+                                    "step aside", "log-probs", "train",        "send",       "receive",  "save"};
   std::vector<std::string> out;
   for (const auto& s : steps) out.push_back(job.roles[s.role].name + " " + kWords[static_cast<std::size_t>(s.kind)]);
   return out;
