@@ -253,6 +253,7 @@ void record(R& r, const TrainPlan& plan, std::int64_t micro_batches) {
       engine.before_forward();
       engine.forward(train, Index(m));
       reference.forward();
+      train.leave_step(Index(m));
       engine.backward(train, Index(m), m == 0, m == micro_batches - 1);
     }
     if (step == 0) engine.make_states();

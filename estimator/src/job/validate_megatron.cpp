@@ -20,7 +20,9 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 59> kForeign{"reference",
+constexpr std::array<std::string_view, 61> kForeign{"reference",
+                                                    "reference_model",
+                                                    "reference_format",
                                                     "reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",

@@ -43,7 +43,7 @@ constexpr std::int64_t kCompletion = 256;
 }  // namespace
 
 TrlJob::TrlJob(const OumiText& text, const OumiMeaning& m, const Telling& told, OumiSettings& settings)
-    : text_(text), m_(m), t_(told), s_(settings), trl_(trainer_of(text, m.trainer)) {}
+    : m_(m), t_(told), s_(settings), trl_(trainer_of(text, m.trainer)) {}
 
 bool TrlJob::accept() {
   if (const trainers::TrlHead head = trainers::head_of(trl_); head.head.empty()) {

@@ -12,7 +12,7 @@ namespace oomplan::oumi {
 
 class TrlJob {
  public:
-  /// REQUIRES: all of them outlive this.
+  /// REQUIRES: `m`, `told` and `settings` outlive this.
   TrlJob(const OumiText& text, const OumiMeaning& m, const Telling& told, OumiSettings& settings);
 
   /// TRL_DPO, TRL_KTO, TRL_GRPO, TRL_GKD, TRL_GOLD.
@@ -47,7 +47,6 @@ class TrlJob {
   void reference();
   void teacher();
 
-  const OumiText& text_;
   const OumiMeaning& m_;
   const Telling& t_;
   OumiSettings& s_;
