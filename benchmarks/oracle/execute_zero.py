@@ -46,7 +46,38 @@ CONFIGS = {
     "qwen3_moe": FEW_EXPERTS | {"model_type": "qwen3_moe", "num_experts": 8, "moe_intermediate_size": 512, "head_dim": 32},
     "mixtral": FEW_EXPERTS | {"model_type": "mixtral", "num_local_experts": 8, "intermediate_size": 512},
 }
-TOKENS = {"llama": 512, "qwen2_few_words": 64, "llama_few_words": 32, "qwen3_moe": 64, "mixtral": 64}
+# One layer without experts where the family has such, shared experts where it has such.
+ROUTED: Row = {
+    "n_routed_experts": 8,
+    "moe_intermediate_size": 512,
+    "first_k_dense_replace": 1,
+    "n_shared_experts": 1,
+    "n_group": 1,
+    "topk_group": 1,
+}
+LATENT: Row = {
+    "num_key_value_heads": 8,
+    "q_lora_rank": 96,
+    "kv_lora_rank": 64,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 48,
+}
+MORE_EXPERTS: dict[str, Row] = {
+    "olmoe": {"num_experts": 8, "intermediate_size": 512},
+    "granitemoe": {"num_local_experts": 8, "intermediate_size": 512},
+    "glm4_moe": {**ROUTED, "head_dim": 32, "use_qk_norm": True, "partial_rotary_factor": 0.5},
+    "deepseek_v3": {**ROUTED, **LATENT},
+    "minimax_m2": {"head_dim": 32, "num_local_experts": 8, "intermediate_size": 512, "rotary_dim": 16, "use_qk_norm": True},
+    "ernie4_5_moe": {"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 512, "moe_num_shared_experts": 1, "head_dim": 32},
+}
+CONFIGS |= {name: FEW_EXPERTS | {"model_type": name} | fields for name, fields in MORE_EXPERTS.items()}
+TOKENS = {
+    "llama": 512,
+    "qwen2_few_words": 64,
+    "llama_few_words": 32,
+    **dict.fromkeys(["qwen3_moe", "mixtral", *MORE_EXPERTS], 64),
+}
 # Small enough that a model of 13.6 million parameters is gathered, kept and released as a large one.
 SMALL: Row = {
     "reduce_bucket": 2_500_000,
@@ -117,6 +148,7 @@ RUNS: list[tuple[str, str, Row, int, Row]] = [
     ("qwen3_moe", "none", {"stage": 3, **SMALL, **EAGER}, 1, {"experts": "grouped_mm"}),
     *(("qwen3_moe", mode, {"stage": 3, **SMALL}, 2, {"experts": "grouped_mm"}) for mode in ("none", "nonreentrant")),
     ("qwen3_moe", "none", {"stage": 3, **SMALL}, 1, {"targets": FEW, "experts": "grouped_mm"}),
+    *((config, *run, 1, {"experts": "grouped_mm"}) for config in MORE_EXPERTS for run in OF_EXPERTS),
 ]
 
 
@@ -144,6 +176,26 @@ def stand_in(attention: Any) -> None:
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
 
 
+def attend_by_token() -> Any:
+    """Attention whose result lies token by token, whatever the layer joined: how flash-attention lays it is part of the kernel."""
+    import torch
+
+    class ByToken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any) -> Any:
+            batch, heads, tokens, _ = q.shape
+            out = torch.zeros(batch, tokens, heads, v.shape[3], dtype=q.dtype)
+            lse, state = torch.zeros(batch, heads, tokens), torch.zeros(2, dtype=torch.int64)
+            ctx.save_for_backward(q, k, v, out, lse, state)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, *_gradient: Any) -> Any:
+            return tuple(torch.zeros_like(x) for x in ctx.saved_tensors[:3])
+
+    return lambda _module, q, k, v, _mask, **_options: (ByToken.apply(q, k, v), None)
+
+
 def spread(model: Any) -> None:
     """Tokens go to all experts evenly, whatever the routers' weights say."""
     import torch
@@ -163,7 +215,7 @@ def make_engine(config: Row, checkpointing: str, zero: Row, micro_batches: int, 
     import transformers
     from execute_parallel import attend
 
-    stand_in(attend)
+    stand_in(attend_by_token() if config["model_type"] in MORE_EXPERTS else attend)
     fields = {key: value for key, value in config.items() if key != "model_type"}
     described = transformers.AutoConfig.for_model(config["model_type"], **fields, use_cache=False)
     model = transformers.AutoModelForCausalLM.from_config(described, dtype=torch.bfloat16, attn_implementation="executed")

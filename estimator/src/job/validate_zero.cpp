@@ -101,7 +101,8 @@ class Objections {
   /// first row run in every form, with adapters beside them; the others by grouped_mm.
   void experts_in_stage_3(std::string_view family) {
     constexpr std::array<std::string_view, 2> kInEveryForm{"mixtral", "qwen3_moe"};
-    constexpr std::array<std::string_view, 4> kGrouped{"deepseek_v3", "glm4_moe", "granitemoe", "olmoe"};
+    constexpr std::array<std::string_view, 6> kGrouped{"deepseek_v3", "ernie4_5_moe", "glm4_moe",
+                                                       "granitemoe",  "minimax_m2",   "olmoe"};
     const auto refuse = [this](std::string why) { object("zero.stage", "1 or 2", "not supported yet: " + std::move(why)); };
     const bool in_every_form = std::find(kInEveryForm.begin(), kInEveryForm.end(), family) != kInEveryForm.end();
     const bool grouped = std::find(kGrouped.begin(), kGrouped.end(), family) != kGrouped.end();
