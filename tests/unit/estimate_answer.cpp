@@ -193,14 +193,14 @@ TEST_CASE("AReaL loads the whole model on every GPU, unless told otherwise: by h
   Bytes unit = run.plan.root.resident;
   for (const auto& u : run.plan.units) unit = std::max(unit, u.resident);
   const Bytes constants = run.constants.context + run.constants.nccl;
-  for (const std::size_t c : {1, 2}) {
+  for (const std::size_t c : {std::size_t{1}, std::size_t{2}}) {
     const auto f = load_of(full, c);
     CHECK(f.allocated == whole + unit);
     CHECK(f.needed == constants + whole + unit);
     CHECK(f.host == 0);
   }
   const Assembled lean = assembled(job_of(text + ", memory_efficient_load: true}\n"));
-  for (const std::size_t c : {1, 2}) {
+  for (const std::size_t c : {std::size_t{1}, std::size_t{2}}) {
     const auto f = load_of(lean, c);
     CHECK(f.allocated == run.plan.resident + run.plan.buffers);
     CHECK(f.host == (c == 1 ? whole : 0));  // rank 0 reads the model and sends it
@@ -267,7 +267,7 @@ TEST_CASE("two estimates of a job are equal, whatever was estimated before and o
     alone.push_back(assemble(read.back(), Catalog::builtin(), store).estimate);
     worst_first(alone.back(), read.back());
   }
-  for (const std::size_t threads : {1, 2, 7}) {
+  for (const std::size_t threads : {std::size_t{1}, std::size_t{2}, std::size_t{7}}) {
     std::vector<std::vector<Estimate>> out(threads);
     {
       std::vector<std::jthread> workers;

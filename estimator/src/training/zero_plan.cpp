@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "job/head_rules.hpp"
 #include "training/optimizers.hpp"
 #include "training/zero_modules.hpp"
 

@@ -9,6 +9,7 @@
 
 #include "frontends/compose/edit.hpp"
 #include "frontends/keys_of_lines.hpp"
+#include "frontends/native.hpp"
 #include "frontends/oumi/meaning.hpp"
 #include "frontends/oumi/read.hpp"
 #include "frontends/oumi/rules.hpp"

@@ -92,9 +92,9 @@ class Finder {
       for (const Node& item : n->items) all += (all.empty() ? "" : ",") + item.text;
     return {std::move(all), std::move(path)};
   }
-  Said of_accelerate(const char* key, std::string otherwise) const {
+  Said of_accelerate(const char* key, const std::string& otherwise) const {
     const std::string path = std::string("accelerate.fsdp_config.fsdp_") + key, said = at(path);
-    return {said.empty() ? std::move(otherwise) : said, path};
+    return {said.empty() ? otherwise : said, path};
   }
   void fsdp_of_accelerate() {
     Fsdp& f = out_.fsdp;
