@@ -27,9 +27,9 @@ constexpr OptionRow kNamed{"model", "NAME", "the model, in place of the shape th
 constexpr OptionRow kSet{"set", "NAME=VALUE",
                          "a variable that a script or command sees, besides those of the environment; any number of times"};
 constexpr OptionRow kHost{"host-memory", "SIZE", "memory of a node, such as 1TB: whether the host's part fits is judged, too"};
-constexpr OptionRow kLengths{
-    "sequence-tokens", "N",
-    "verl, slime, Relax: tokens of a sequence, prompt and response, where samples are shorter or longer than the settings say"};
+constexpr OptionRow kLengths{"sequence-tokens", "N",
+                             "verl, slime, Relax, Oumi, TRL: tokens of a sequence, prompt and response, where samples are "
+                             "shorter or longer than the settings say"};
 constexpr OptionRow kImages{
     "image-size", "WxH",
     "verl, Relax, Oumi: pixels of a sample's image, 640x480, or none; otherwise as large as a prompt allows"};
@@ -101,11 +101,14 @@ constexpr std::array<OptionRow, 12> kRead{{
 }};
 constexpr OptionRow kMinProbability{"min-probability", "P",
                                     "leave out what fits with a lower probability than this, 0 to 1 (default 0.9)"};
-constexpr std::array<OptionRow, 25> kSearch{{
+constexpr std::array<OptionRow, 28> kSearch{{
     kRelease,
     kRoot,
     kSet,
     kWhich,
+    kLengths,
+    kImages,
+    kStates,
     {"model", "NAME", "a job that one has in mind, without a file: GRPO of this model (with --gpus)"},
     {"gpus", "N", "number of GPUs"},
     kGpu,

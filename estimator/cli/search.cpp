@@ -29,8 +29,24 @@ void refuse_beside_a_job(const Call& call, std::vector<Problem>& problems) {
     if (call.has(option)) refuse(option);
 }
 
+/// What is said of a framework's job beside its file.
+constexpr std::array<const char*, 3> kBesideFile{"sequence-tokens", "image-size", "linear-attention"};
+
+void refuse_beside_a_model(const Call& call) {
+  std::vector<Problem> problems;
+  for (const char* const option : kBesideFile)
+    if (call.has(option))
+      problems.push_back({{"", 0, 0, std::string("--") + option},
+                          "together with --model",
+                          "FILE, or a command behind --",
+                          {},
+                          "it says of a framework's own file what that leaves open"});
+  if (!problems.empty()) throw InputError(std::move(problems));
+}
+
 /// The job that --model, --gpus and their like describe.
 Described described_by(const Call& call) {
+  refuse_beside_a_model(call);
   StartAsked asked;
   asked.model = call.text("model");
   const GpusAsked gpus = gpus_of(call, 8);

@@ -131,6 +131,17 @@ def test_advice_and_search_speak_of_the_file() -> None:
     assert found.returncode == 0 and "configurations judged" in found.stdout
 
 
+def test_a_search_takes_what_no_key_says() -> None:
+    words = ("search", "sft_8b.yaml", "training.trainer_type=HF", "--gpus", "8", "--keep", "1")
+    asked = run(*words)
+    assert asked.returncode == 2 and "expected --sequence-tokens N" in asked.stderr
+    short, long = (json.loads(run(*words, "--sequence-tokens", n, "--json").stdout) for n in ("512", "1024"))
+    room = [found["as_it_stands"]["estimate"]["gpus"][0]["headroom_bytes"] for found in (short, long)]
+    assert room[0] > room[1]
+    beside = run("search", "--model", "qwen2.5-7b", "--gpus", "8", "--sequence-tokens", "2048")
+    assert beside.returncode == 2 and "--sequence-tokens: found together with --model" in beside.stderr
+
+
 @pytest.mark.parametrize(
     ("engine", "said"), [("OPENAI", "the engine runs elsewhere"), ("SGLANG", "a server that was started before")]
 )
