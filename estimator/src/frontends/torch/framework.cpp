@@ -2,6 +2,7 @@
 #include "frontends/framework.hpp"
 
 #include <array>
+#include <utility>
 
 #include "catalog/architecture.hpp"
 #include "job/kernel_sets.hpp"
@@ -97,8 +98,9 @@ void derive_role(Derivation& d, Role& role) {
 
 void derive_model(Derivation& d, Role& role) {
   if (role.kind != RoleKind::generator || role.architecture->tower.kind.empty()) return;
-  d.note({Note::Level::warning,
-          {"", 0, 0, key_of(role, "model")},
+  Place place;
+  place.path = key_of(role, "model");
+  d.note({Note::Level::warning, std::move(place),
           "prompts are counted as text alone: what images make in the vision tower comes on top"});
 }
 
