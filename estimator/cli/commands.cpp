@@ -165,8 +165,8 @@ constexpr std::array<Command, 16> kCommands{{
     {"estimate", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
      "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
-     "SCRIPT is a bash script that starts a job, COMMAND what one would type: of AReaL, verl, slime, Relax, Megatron-LM, vLLM or "
-     "SGLang,\n"
+     "SCRIPT is a bash script that starts a job, COMMAND what one would type: of AReaL, verl, slime, Relax, Oumi, TRL,\n"
+     "Transformers, Megatron-LM, vLLM or SGLang,\n"
      "behind srun, ray job submit, docker run, torchrun and the like (docs/launch.md). Nothing is started, and what the "
      "framework itself "
      "would\n"
@@ -178,6 +178,8 @@ constexpr std::array<Command, 16> kCommands{{
      "  oomplan estimate job.yaml >/dev/null && sbatch job.sh\n"
      "  oomplan estimate run.sh 8 --set MODEL=Qwen/Qwen3-8B\n"
      "  oomplan estimate run.sh '~--sequence-parallel'   # slime, Relax: without that flag and its value\n"
+     "  oomplan estimate sft.yaml --gpus 8   # Oumi's, TRL's arguments\n"
+     "  oomplan estimate -- trl dpo --model_name_or_path Qwen/Qwen3-8B --num_processes 8\n"
      "  oomplan estimate --gpu h100 -- torchrun --nproc-per-node 8 --nnodes 4 pretrain_gpt.py --tensor-model-parallel-size 4 "
      "...\n",
      kEstimate, kAny, run_estimate},

@@ -1,4 +1,5 @@
 #include "frontends/transformers/words.hpp"
+#include "frontends/trainers/problems.hpp"
 
 #include <algorithm>
 
@@ -31,21 +32,11 @@ Understood understood(const Source& source, const Catalog& catalog) {
   Understood out;
   out.text = read_arguments_of(source);
   out.meaning = meaning_of(out.text);
-  const auto told = [&](const Problem& p) {
-    return !p.place.path.empty() && std::any_of(out.text.problems.begin(), out.text.problems.end(),
-                                                [&](const Problem& q) { return q.place.path == p.place.path; });
-  };
-  for (Problem& p : refusals_of(out.text, out.meaning))
-    if (!told(p)) out.text.problems.push_back(std::move(p));
+  trainers::add_untold(out.text.problems, refusals_of(out.text, out.meaning));
   out.notes = out.text.notes;
   out.native = job_of(out.text, out.meaning, {source.gpu, source.sequence_tokens}, catalog, out.notes);
   add_beside(out.native, source);
-  std::erase_if(out.native.problems, told);  // what they refuse is not asked for on top
-  out.native.problems.insert(out.native.problems.begin(), out.text.problems.begin(), out.text.problems.end());
-  for (Note& n : out.notes)
-    if (n.place.file.empty()) n.place.file = source.name;
-  for (Problem& p : out.native.problems)
-    if (p.place.file.empty()) p.place.file = source.name;
+  trainers::put_in_front(out.text.problems, out.native, out.notes, source.name);
   return out;
 }
 
